@@ -1,0 +1,136 @@
+"""The HTTP API: one NinjaAPI, the rooms' routers, one shape of error."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+from ninja.parser import Parser
+
+from config.base.errors import DomainError
+from config.base.redis import RedisUnavailable
+from config.base.trace import current_trace_id
+from config.middleware import problem_response
+
+logger = logging.getLogger(__name__)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_json(body: bytes) -> Any:
+    """Strict JSON in UTF-8: no NaN, no lone surrogates, no nesting past what Python can read.
+
+    Errors: BODY_TOO_LARGE, INVALID_JSON.
+    """
+    if len(body) > settings.MAX_BODY_BYTES:
+        raise DomainError("BODY_TOO_LARGE", f"the body is {len(body)} bytes; the limit is {settings.MAX_BODY_BYTES}")
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        if "\\u" in body.decode("utf-8"):
+            # "\ud800" is valid JSON and is no text: no database stores it.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DomainError("INVALID_JSON", f"the body is not UTF-8 at byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise DomainError("INVALID_JSON", "the body holds half of a surrogate pair (\\ud800 to \\udfff)") from None
+    except RecursionError:
+        raise DomainError("INVALID_JSON", "the body is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise DomainError(
+            "INVALID_JSON", f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from None
+    except ValueError as error:
+        raise DomainError("INVALID_JSON", f"the body is not JSON: {error}") from None
+    return value
+
+
+class StrictParser(Parser):
+    def parse_body(self, request: HttpRequest) -> Any:
+        length = request.headers.get("Content-Length", "")
+        if length.isdigit() and int(length) > settings.MAX_BODY_BYTES:
+            raise DomainError("BODY_TOO_LARGE", f"the body is {length} bytes; the limit is {settings.MAX_BODY_BYTES}")
+        return parse_json(request.body)
+
+
+api = NinjaAPI(
+    title="Xinghuo",
+    version="1",
+    description="Shared memory, guard and oversight for the agents of a wealth manager.",
+    parser=StrictParser(),
+    urls_namespace="api",
+    docs_url="/docs",
+)
+
+
+def _problem(error: DomainError) -> HttpResponse:
+    response = problem_response(error, current_trace_id())
+    if error.status == 401:
+        response["WWW-Authenticate"] = "Bearer"
+    if error.status == 503:
+        response["Retry-After"] = "1"
+    return response
+
+
+@api.exception_handler(DomainError)
+def on_domain_error(request: HttpRequest, error: DomainError) -> HttpResponse:
+    return _problem(error)
+
+
+@api.exception_handler(ValidationError)
+def on_validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    # Names and reasons only: what the caller sent may be a customer's words and does not go into answers or logs.
+    faults = [
+        {"field": ".".join(str(part) for part in fault.get("loc", ()) if part != "body"), "reason": fault.get("msg", "")}
+        for fault in error.errors
+    ]
+    first = faults[0] if faults else {"field": "body", "reason": "is not valid"}
+    detail = f"{first['field'] or 'body'}: {first['reason']}"
+    return _problem(DomainError("INVALID_REQUEST", detail, errors=faults[:20]))
+
+
+@api.exception_handler(HttpError)
+def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    code = {400: "INVALID_JSON", 404: "NOT_FOUND"}.get(error.status_code, "INVALID_REQUEST")
+    return _problem(DomainError(code, str(error)))
+
+
+@api.exception_handler(RedisUnavailable)
+def on_redis_away(request: HttpRequest, error: RedisUnavailable) -> HttpResponse:
+    return _problem(DomainError("REDIS_UNAVAILABLE"))
+
+
+@api.exception_handler(OperationalError)
+@api.exception_handler(InterfaceError)
+def on_database_away(request: HttpRequest, error: DatabaseError) -> HttpResponse:
+    logger.error("database unavailable: %s %s", type(error).__name__, error.args[0] if error.args else "")
+    return _problem(DomainError("DATABASE_UNAVAILABLE"))
+
+
+@api.exception_handler(Exception)
+def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
+    # The message of an unknown exception may quote customer data: the log gets its type and place, not its text.
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
+    logger.error("unhandled %s at %s on %s %s", type(error).__name__, where, request.method, request.path)
+    return _problem(DomainError("INTERNAL"))
+
+
+def _mount() -> None:
+    from memory.profiles.api import router as profiles
+    from memory.sessions.api import router as sessions
+
+    api.add_router("", sessions)
+    api.add_router("", profiles)
+
+
+_mount()

@@ -1,0 +1,73 @@
+"""One error for everything a caller can be told. `docs/errors.md` is generated from `CATALOGUE`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class ErrorKind(NamedTuple):
+    status: int
+    meaning: str
+
+
+# Codes are contract: clients branch on them. Add, never rename.
+CATALOGUE: dict[str, ErrorKind] = {
+    "INVALID_JSON": ErrorKind(400, "the body is not JSON, or not UTF-8"),
+    "UNAUTHENTICATED": ErrorKind(401, "no usable key: missing, unknown or malformed"),
+    "KEY_EXPIRED": ErrorKind(401, "the key was valid and has expired; issue a new one"),
+    "KEY_REVOKED": ErrorKind(401, "the key has been revoked; issue a new one"),
+    "AUTH_403_SCOPE": ErrorKind(403, "this agent may not do this, whoever it acts for"),
+    "NOT_OWNER": ErrorKind(403, "the session or customer belongs to someone else"),
+    "NOT_ASSIGNED": ErrorKind(403, "the advisor has no current assignment of this customer"),
+    "FORBIDDEN": ErrorKind(403, "this person's role does not allow the action"),
+    "NOT_FOUND": ErrorKind(404, "no such route, or no such thing"),
+    "SESSION_NOT_FOUND": ErrorKind(404, "no such session; open it with POST /sessions"),
+    "SESSION_DELETED": ErrorKind(410, "the session was deleted"),
+    "PROFILE_NOT_FOUND": ErrorKind(404, "no profile of this customer yet"),
+    "ALERT_NOT_FOUND": ErrorKind(404, "no such alert in this tenant"),
+    "TRADE_NOT_FOUND": ErrorKind(404, "no such trade in the core system"),
+    "METHOD_NOT_ALLOWED": ErrorKind(405, "the route exists, the method does not"),
+    "ENTRY_CONFLICT": ErrorKind(409, "this entry_id exists in the session with other content"),
+    "SESSION_CONFLICT": ErrorKind(409, "the session id exists with another owner or customer"),
+    "VERSION_CONFLICT": ErrorKind(409, "it changed since the version you named; read it again"),
+    "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
+    "INVALID_TRANSITION": ErrorKind(409, "the alert's status does not allow this action"),
+    "BODY_TOO_LARGE": ErrorKind(413, "the body is over the limit"),
+    "MESSAGE_TOO_LARGE": ErrorKind(413, "one message is over 8 MiB"),
+    "INVALID_ID": ErrorKind(422, "an identifier has characters or a length that are not allowed"),
+    "INVALID_REQUEST": ErrorKind(422, "a field is missing, unknown, or has a wrong value"),
+    "EMPTY_BATCH": ErrorKind(422, "`messages` is empty; send at least one"),
+    "BATCH_TOO_LARGE": ErrorKind(422, "too many messages in one batch"),
+    "CORE_READ_ONLY": ErrorKind(403, "the core system is connected read-only and accepts no writes"),
+    "INTERNAL": ErrorKind(500, "a fault of ours; the trace id finds it in the log"),
+    "REDIS_UNAVAILABLE": ErrorKind(503, "Redis is away and this operation cannot do without it"),
+    "DATABASE_UNAVAILABLE": ErrorKind(503, "the database is away; nothing was written, try again"),
+}
+
+
+class DomainError(Exception):
+    """What a service raises when it refuses. `detail` is a sentence for people, `extra` is for programs.
+
+    Neither may hold customer data or secrets beyond what the caller itself sent.
+    """
+
+    def __init__(self, code: str, detail: str = "", **extra: Any) -> None:
+        kind = CATALOGUE[code]
+        self.code = code
+        self.status = kind.status
+        self.detail = detail or kind.meaning
+        self.extra = extra
+        super().__init__(f"{code}: {self.detail}")
+
+    def problem(self, trace_id: str = "") -> dict[str, Any]:
+        """The body of an `application/problem+json` answer."""
+        body: dict[str, Any] = {
+            "type": f"urn:xinghuo:error:{self.code}",
+            "title": CATALOGUE[self.code].meaning,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+        }
+        if trace_id:
+            body["trace_id"] = trace_id
+        return {**body, **self.extra}

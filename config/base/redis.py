@@ -1,0 +1,156 @@
+"""Redis clients and Lua scripts.
+
+One rule for every caller: Redis being away is one exception, `RedisUnavailable`, whatever the driver calls it.
+What to do then (go to MySQL, refuse, carry on) is the caller's decision and is written where it is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+from redis.retry import Retry
+
+# A replica, a full or a still loading server cannot keep what it is given: that is "away" for a writer.
+_AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OutOfMemoryError, AuthenticationError, OSError)
+_AWAY_PREFIXES = ("MISCONF", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "UNKILLABLE", "BUSY")
+
+# After a time-out the next callers in this process do not wait for another one: they are told at once for so long.
+BREAKER_SECONDS = 1.0
+
+
+class RedisUnavailable(Exception):
+    """Redis did not do what was asked: down, unreachable, too slow, read-only or full."""
+
+
+def is_away(error: BaseException) -> bool:
+    if isinstance(error, ResponseError) and not isinstance(error, _AWAY):
+        return str(error).startswith(_AWAY_PREFIXES)
+    return isinstance(error, _AWAY)
+
+
+class _Breaker:
+    """Per process: remembers a time-out for a second, so that a hanging server costs one wait and not one each."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def check(self) -> None:
+        if time.monotonic() < self._until:
+            raise RedisUnavailable("Redis timed out a moment ago")
+
+    def trip(self) -> None:
+        self._until = time.monotonic() + BREAKER_SECONDS
+
+    def reset(self) -> None:
+        self._until = 0.0
+
+
+breaker = _Breaker()
+_outage_listeners: list[Callable[[], None]] = []
+
+
+def on_outage(listener: Callable[[], None]) -> None:
+    """Call `listener` (no arguments, must not raise) whenever this process sees Redis away."""
+    _outage_listeners.append(listener)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turns the driver's ways of saying "away" into RedisUnavailable; a fault in a script or command stays itself."""
+    breaker.check()
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        if not is_away(error):
+            raise
+        if isinstance(error, TimeoutError):
+            breaker.trip()
+        for listener in _outage_listeners:
+            listener()
+        raise RedisUnavailable(f"Redis is unavailable ({type(error).__name__})") from error
+
+
+_clients: dict[str, redis.Redis] = {}
+_clients_lock = threading.Lock()
+
+
+def client_for(url: str) -> redis.Redis:
+    """The process-wide client of `url`: pooled, decoding UTF-8, no silent retries of its own.
+
+    No retries: an append that the server may have done must not be sent twice behind the caller's back.
+    """
+    client = _clients.get(url)
+    if client is None:
+        with _clients_lock:
+            client = _clients.get(url)
+            if client is None:
+                client = redis.Redis.from_url(
+                    url,
+                    decode_responses=True,
+                    socket_timeout=settings.REDIS_TIMEOUT,
+                    socket_connect_timeout=settings.REDIS_TIMEOUT,
+                    retry=Retry(NoBackoff(), 0),
+                    health_check_interval=0,
+                    max_connections=512,
+                )
+                _clients[url] = client
+    return client
+
+
+def state() -> redis.Redis:
+    """Sessions, caches of record, streams: the Redis that runs with AOF and noeviction."""
+    return client_for(settings.REDIS_URL)
+
+
+def forget_clients() -> None:
+    """Drop every pooled client (after a fork, or when a test moves REDIS_URL)."""
+    with _clients_lock:
+        for client in _clients.values():
+            client.close()
+        _clients.clear()
+    breaker.reset()
+
+
+class Script:
+    """A Lua file as a function: one EVALSHA, and EVAL once when the server does not know it yet.
+
+    The server keeps a script that EVAL brought, so a restart costs one larger call and no extra round trip
+    beyond it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.stem
+        self.source = path.read_text(encoding="utf-8")
+        self.sha = hashlib.sha1(self.source.encode()).hexdigest()  # noqa: S324 - the protocol's own digest
+
+    @classmethod
+    def beside(cls, module_file: str, verb: str) -> Script:
+        """The script `lua/{verb}.lua` in the folder of `module_file`."""
+        return cls(Path(module_file).resolve().parent / "lua" / f"{verb}.lua")
+
+    def __call__(self, client: redis.Redis, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        with translated():
+            try:
+                return client.evalsha(self.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return client.eval(self.source, len(keys), *keys, *args)

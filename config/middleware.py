@@ -1,0 +1,45 @@
+"""Middleware of the whole site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+
+from config.base.errors import DomainError
+from config.base.trace import from_traceparent, set_trace_id
+
+API_PREFIX = "/api/"
+
+
+def problem_response(error: DomainError, trace_id: str) -> HttpResponse:
+    """An `application/problem+json` answer."""
+    response = JsonResponse(
+        error.problem(trace_id), status=error.status, json_dumps_params={"ensure_ascii": False}
+    )
+    response["Content-Type"] = "application/problem+json"
+    return response
+
+
+class TraceMiddleware:
+    """Takes or makes the trace id, answers it in `X-Trace-Id`, and gives API errors of Django itself our shape."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        trace_id = from_traceparent(request.headers.get("traceparent"))
+        request.trace_id = trace_id  # type: ignore[attr-defined]
+        set_trace_id(trace_id)
+        response = self.get_response(request)
+        if request.path.startswith(API_PREFIX):
+            plain = "json" not in response.get("Content-Type", "")
+            if plain and response.status_code == 404:
+                response = problem_response(DomainError("NOT_FOUND", f"no route {request.path}"), trace_id)
+            elif plain and response.status_code == 405:
+                allow = response.get("Allow", "")
+                error = DomainError("METHOD_NOT_ALLOWED", f"{request.method} is not one of {allow} here")
+                response = problem_response(error, trace_id)
+                response["Allow"] = allow
+        response["X-Trace-Id"] = trace_id
+        return response

@@ -1,0 +1,255 @@
+"""All settings, typed, in one file. The environment is read here and nowhere else.
+
+Unset DATABASE_URL and REDIS_URL mean the embedded default: SQLite and a Redis child process under DATA_DIR.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy as _
+
+from config.base.env import (
+    celery_broker,
+    database_from_url,
+    envbool,
+    envint,
+    envlist,
+    envstr,
+    redis_with_database,
+    sqlite_database,
+)
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(envstr("DATA_DIR", str(BASE_DIR / "var"))).resolve()
+DATA_DIR.mkdir(parents=True, exist_ok=True)
+
+# --- identity of the installation -------------------------------------------------------------------------------
+
+
+def _secret_key() -> str:
+    given = envstr("SECRET_KEY")
+    if given:
+        return given
+    if envstr("DATABASE_URL"):
+        raise ImproperlyConfigured("SECRET_KEY is not set; with DATABASE_URL set it must come from the environment")
+    path = DATA_DIR / "secret_key"
+    try:
+        # O_EXCL: two processes that start at once agree on whichever key was written first.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        key = secrets.token_urlsafe(48)
+        file.write(key)
+    return key
+
+
+SECRET_KEY = _secret_key()
+DEBUG = envbool("DEBUG", False)
+ALLOWED_HOSTS = envlist("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = envlist("CSRF_TRUSTED_ORIGINS")
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+ASGI_APPLICATION = "config.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "config.admin_site.XinghuoAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "ninja",
+    "guard",
+    "memory",
+    "risk",
+    "config",
+]
+
+MIDDLEWARE = [
+    "config.middleware.TraceMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "django.template.context_processors.i18n",
+            ],
+        },
+    },
+]
+
+# --- databases --------------------------------------------------------------------------------------------------
+
+EMBEDDED_DATABASE = not envstr("DATABASE_URL")
+DATABASES: dict[str, dict[str, object]] = {
+    "default": sqlite_database(str(DATA_DIR / "xinghuo.sqlite3"))
+    if EMBEDDED_DATABASE
+    else {
+        **database_from_url("DATABASE_URL", envstr("DATABASE_URL")),
+        "CONN_MAX_AGE": envint("CONN_MAX_AGE", 60, low=0),
+        "CONN_HEALTH_CHECKS": True,
+    },
+}
+CORE_IS_EXTERNAL = bool(envstr("CORE_DATABASE_URL"))
+if CORE_IS_EXTERNAL:
+    DATABASES["core"] = {
+        **database_from_url("CORE_DATABASE_URL", envstr("CORE_DATABASE_URL")),
+        "CONN_MAX_AGE": envint("CONN_MAX_AGE", 60, low=0),
+        "CONN_HEALTH_CHECKS": True,
+    }
+DATABASE_ROUTERS = ["memory.core.router.CoreRouter"]
+
+# --- Redis ------------------------------------------------------------------------------------------------------
+
+
+def _embedded_redis_socket() -> Path:
+    path = DATA_DIR / "redis" / "redis.sock"
+    # sockaddr_un holds 108 bytes; a deep data directory gets a socket of its own in the temporary directory.
+    if len(os.fsencode(path)) <= 100:
+        return path
+    digest = hashlib.sha256(os.fsencode(DATA_DIR)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"xinghuo-{digest}" / "redis.sock"
+
+
+EMBEDDED_REDIS = not envstr("REDIS_URL")
+EMBEDDED_REDIS_SOCKET = _embedded_redis_socket()
+REDIS_URL = envstr("REDIS_URL") or f"unix://{EMBEDDED_REDIS_SOCKET}?db=0"
+CACHE_REDIS_URL = envstr("CACHE_REDIS_URL") or redis_with_database(REDIS_URL, 1)
+CHANNEL_REDIS_URL = envstr("CHANNEL_REDIS_URL") or redis_with_database(REDIS_URL, 2)
+CELERY_BROKER_URL = celery_broker(envstr("CELERY_BROKER_URL") or redis_with_database(REDIS_URL, 3))
+REDIS_KEY_PREFIX = envstr("REDIS_KEY_PREFIX")
+REDIS_TIMEOUT = envint("REDIS_TIMEOUT_MS", 2000, low=50) / 1000  # seconds, connect and each command
+
+CACHES = {
+    "default": {
+        "BACKEND": "config.cache.PrefixCache",
+        "LOCATION": CACHE_REDIS_URL,
+        "KEY_PREFIX": REDIS_KEY_PREFIX,
+        "OPTIONS": {"SOCKET_TIMEOUT": REDIS_TIMEOUT, "SOCKET_CONNECT_TIMEOUT": REDIS_TIMEOUT},
+    }
+}
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {
+            "hosts": [CHANNEL_REDIS_URL],
+            "prefix": f"{REDIS_KEY_PREFIX}:asgi" if REDIS_KEY_PREFIX else "asgi",
+            "expiry": 60,
+        },
+    }
+}
+
+# --- Celery: draining and publishing have queues of their own, which a long job cannot starve ---------------------
+
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "global_keyprefix": f"{REDIS_KEY_PREFIX}:celery:" if REDIS_KEY_PREFIX else "celery:",
+    "visibility_timeout": 3600,
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    # A publisher that cannot reach the broker gives up at once: beat polls for what it wanted done.
+    "max_retries": 0,
+}
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_TASK_ROUTES = {
+    "memory.sessions.*": {"queue": "persist"},
+    "memory.profiles.*": {"queue": "persist"},
+    "risk.feed.*": {"queue": "publish"},
+}
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
+# `expires`: a tick that waited behind an outage is dropped, for the next one does the same work.
+CELERY_BEAT_SCHEDULE = {
+    "drain-messages": {"task": "memory.sessions.drain", "schedule": 1.0, "options": {"expires": 5}},
+    "reattach-sessions": {"task": "memory.sessions.reattach", "schedule": 1.0, "options": {"expires": 5}},
+    "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 1.0, "options": {"expires": 5}},
+    "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
+    "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
+}
+CELERY_TIMEZONE = "UTC"
+
+# --- time, language ---------------------------------------------------------------------------------------------
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+BUSINESS_TIME_ZONE = envstr("BUSINESS_TIME_ZONE", "Asia/Shanghai")
+USE_I18N = True
+LANGUAGE_CODE = envstr("LANGUAGE_CODE", "en")
+LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
+LOCALE_PATHS = [BASE_DIR / "config" / "locale"]
+
+# --- static files and console -----------------------------------------------------------------------------------
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
+WHITENOISE_USE_FINDERS = True
+LOGIN_URL = "admin:login"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = envbool("SECURE_COOKIES", False)
+CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE
+X_FRAME_OPTIONS = "DENY"
+# Bodies are bounded by config.api (413, problem+json), which also counts bodies that come without a length.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 48 * 1024 * 1024
+
+# --- sessions (agents' conversations) -----------------------------------------------------------------------------
+
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
+MAX_BATCH_MESSAGES = 200
+SESSION_TTL_SECONDS = envint("SESSION_TTL_SECONDS", 7200, low=1)
+SESSION_MAX_AGE_SECONDS = envint("SESSION_MAX_AGE_SECONDS", 14400, low=1)
+SESSION_WINDOW = envint("SESSION_WINDOW", 20, low=1, high=200)
+SESSION_SEQ_LEASE = envint("SESSION_SEQ_LEASE", 1000, low=1)  # message numbers that MySQL leases to Redis at once
+PRINCIPAL_CACHE_SECONDS = 5.0
+
+# --- logging: one line an event, trace id on each, no bodies, no keys ----------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"trace": {"()": "config.base.trace.TraceFilter"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s [%(trace_id)s] %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace"]}},
+    "root": {"handlers": ["console"], "level": envstr("LOG_LEVEL", "INFO")},
+    "loggers": {
+        "httpx": {"level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+    },
+}

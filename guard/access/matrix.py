@@ -1,0 +1,59 @@
+"""The agent x resource matrix, as data: which agent reads and writes what, and of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Literal
+
+from guard.access.models import Agent
+
+Action = Literal["read", "write"]
+
+
+class Resource(Enum):
+    SESSION = "session"
+    L1 = "profile_l1"
+    L2 = "profile_l2"
+    L3 = "profile_l3"
+    SNAPSHOT = "advisor_snapshot"
+    ALERT = "risk_alert"
+    OBSERVATION = "observation"
+
+
+class Scope(Enum):
+    """Of whom: the actor's own, of customers assigned to the actor, or of anyone in the tenant."""
+
+    OWN = "own"
+    ASSIGNED = "assigned"
+    ANY = "any"
+
+
+_OWN_SESSIONS: dict[Action, Scope] = {"read": Scope.OWN, "write": Scope.OWN}
+
+# What is not written here is forbidden.
+MATRIX: Mapping[str, Mapping[Resource, Mapping[Action, Scope]]] = {
+    Agent.CUSTOMER: {
+        Resource.SESSION: _OWN_SESSIONS,
+        Resource.L1: {"read": Scope.OWN, "write": Scope.OWN},
+        Resource.L3: {"read": Scope.OWN},
+    },
+    Agent.ADVISOR: {
+        Resource.SESSION: _OWN_SESSIONS,
+        Resource.L1: {"read": Scope.ASSIGNED},
+        Resource.L2: {"read": Scope.ASSIGNED, "write": Scope.ASSIGNED},
+        Resource.L3: {"read": Scope.ASSIGNED},
+        Resource.SNAPSHOT: {"read": Scope.ASSIGNED, "write": Scope.ASSIGNED},
+        Resource.OBSERVATION: {"write": Scope.OWN},
+    },
+    Agent.ANALYST: {
+        Resource.SESSION: _OWN_SESSIONS,
+    },
+    Agent.RISK: {
+        Resource.SESSION: _OWN_SESSIONS,
+        Resource.L1: {"read": Scope.ANY},
+        Resource.L2: {"read": Scope.ANY},
+        Resource.L3: {"read": Scope.ANY, "write": Scope.ANY},
+        Resource.ALERT: {"read": Scope.ANY, "write": Scope.ANY},
+    },
+}

@@ -1,0 +1,274 @@
+"""Alerts, their evidence, what was done with them, and the outbox that tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from config.base.clock import now
+from config.base.fields import CanonicalJSONField, IdField
+from config.base.ids import new_id
+
+
+class AlertType(models.TextChoices):
+    EVENT = "event", _("customer alert")
+    REPORT = "report", _("large-amount report")
+    PATTERN = "pattern", _("advisor conduct")
+    DATA_QUALITY = "data_quality", _("data quality")
+
+
+class AlertStatus(models.TextChoices):
+    PENDING = "pending", _("pending")
+    IN_REVIEW = "in_review", _("in review")
+    ESCALATED = "escalated", _("escalated")
+    CONFIRMED = "confirmed", _("confirmed")
+    FALSE_POSITIVE = "false_positive", _("false positive")
+    CLOSED = "closed", _("closed")
+
+
+DISPOSED = (AlertStatus.CONFIRMED, AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED)
+
+
+class EscalationLevel(models.TextChoices):
+    NONE = "", _("none")
+    LEVEL_1 = "LEVEL_1", _("level 1")
+    LEVEL_2 = "LEVEL_2", _("level 2")
+
+
+class DispositionCode(models.TextChoices):
+    C01 = "C01", _("unsuitable sale")
+    C02 = "C02", _("dual recording or disclosure missing")
+    C03 = "C03", _("excessive trading")
+    C04 = "C04", _("concentration over limit")
+    C05 = "C05", _("suspected structuring (handed to AML)")
+    C06 = "C06", _("access beyond authority")
+    C07 = "C07", _("induced or repeated assessments")
+    C08 = "C08", _("misleading sale")
+    C99 = "C99", _("other violation")
+    F01 = "F01", _("wrong data")
+    F02 = "F02", _("rule's reading")
+    F03 = "F03", _("customer's own initiative, fully warned")
+    F04 = "F04", _("reasonable explanation")
+    F05 = "F05", _("whitelisted")
+    F99 = "F99", _("other false positive")
+    K01 = "K01", _("reported")
+    K02 = "K02", _("exempt from reporting")
+    K03 = "K03", _("duplicate")
+    K04 = "K04", _("trade cancelled")
+    K05 = "K05", _("remedied")
+    K06 = "K06", _("handed over")
+
+
+CODE_LETTER = {AlertStatus.CONFIRMED: "C", AlertStatus.FALSE_POSITIVE: "F", AlertStatus.CLOSED: "K"}
+
+
+class RiskAlert(models.Model):
+    """One case for an officer: a customer's merged hits, or an advisor's conduct of one day.
+
+    anchor: customer:rule:business day of the hit that opened it (alerts with more rules hold one AlertAnchor row
+    each in `risk_alert_hit.anchor`). merge_slot: the customer while further hits may join, then NULL for good.
+    Both are unique per tenant and NULL otherwise: MariaDB has no conditional unique constraint.
+    """
+
+    alert_id = IdField(_("alert"), primary_key=True, default=new_id, editable=False)
+    tenant = IdField(_("tenant"), default="default")
+    alert_type = models.CharField(_("type"), max_length=16, choices=AlertType, default=AlertType.EVENT)
+    status = models.CharField(_("status"), max_length=16, choices=AlertStatus, default=AlertStatus.PENDING)
+    version = models.PositiveIntegerField(_("version"), default=1)
+    customer_id = IdField(_("customer"), blank=True, default="")
+    advisor_id = IdField(_("advisor"), blank=True, default="")
+    merge_slot = IdField(null=True, blank=True, editable=False)
+    score = models.PositiveSmallIntegerField(_("score"))
+    subtypes = CanonicalJSONField(_("subtypes"), default=list)
+    rule_ids = CanonicalJSONField(_("rules"), default=list)
+    hit_count = models.PositiveIntegerField(_("hits"), default=1)
+    escalation_level = models.CharField(
+        _("level"), max_length=8, choices=EscalationLevel, default=EscalationLevel.NONE, blank=True
+    )
+    payload = CanonicalJSONField(_("payload"), default=dict)
+    trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL, verbose_name=_("assignee"), null=True, blank=True,
+        on_delete=models.PROTECT, related_name="+",
+    )  # fmt: skip
+    parent = models.ForeignKey(
+        "self", verbose_name=_("follow-up of"), null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    disposition_code = models.CharField(
+        _("disposition"), max_length=3, choices=DispositionCode, blank=True, default=""
+    )
+    disposition_text = models.TextField(_("reason"), blank=True, default="")
+    disposed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, verbose_name=_("disposed by"), null=True, blank=True,
+        on_delete=models.PROTECT, related_name="+",
+    )  # fmt: skip
+    disposed_at = models.DateTimeField(_("disposed"), null=True, blank=True)
+    opened_at = models.DateTimeField(_("opened"), default=now)
+    updated_at = models.DateTimeField(_("updated"), default=now)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "risk_alert"
+        verbose_name = _("alert")
+        verbose_name_plural = _("alerts")
+        ordering = ["-opened_at"]
+        permissions = [("dispose_alert", _("May claim and dispose of alerts"))]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "merge_slot"], name="risk_alert_merge_slot"),
+        ]
+        indexes = [
+            # the queue: open alerts of a tenant, highest score first
+            models.Index(fields=["tenant", "status", "-score"], name="risk_alert_queue"),
+            # a customer's earlier alerts on the alert page
+            models.Index(fields=["tenant", "customer_id", "-opened_at"], name="risk_alert_customer"),
+        ]
+
+    def __str__(self) -> str:
+        return self.alert_id
+
+
+class HitState(models.TextChoices):
+    LIVE = "live", _("live")
+    SUPERSEDED = "superseded", _("superseded")
+    WITHDRAWN = "withdrawn", _("withdrawn")
+    CANCELLED = "cancelled", _("trade cancelled")
+
+
+class RiskAlertHit(models.Model):
+    """One rule's finding. A re-evaluation with other figures adds a revision; nothing is overwritten.
+
+    live_key: the evidence key while this revision is the live one, NULL otherwise; unique per tenant and rule, so
+    that two scanners cannot both record the same finding. anchor: customer:rule:business day on the first hit of
+    that day, NULL on repeats; unique per tenant: it decides which alert the day's repeats join.
+    """
+
+    tenant = IdField(_("tenant"), default="default")
+    alert = models.ForeignKey(RiskAlert, verbose_name=_("alert"), on_delete=models.PROTECT, related_name="hits")
+    rule_id = models.CharField(_("rule"), max_length=16)
+    rule_version = models.PositiveIntegerField(_("rule version"))
+    evidence_key = models.CharField(_("evidence"), max_length=200)
+    revision = models.PositiveIntegerField(_("revision"), default=1)
+    live_key = models.CharField(max_length=200, null=True, blank=True, editable=False)
+    anchor = models.CharField(max_length=200, null=True, blank=True, editable=False)
+    state = models.CharField(_("state"), max_length=12, choices=HitState, default=HitState.LIVE)
+    after_disposition = models.BooleanField(_("after disposition"), default=False)
+    customer_id = IdField(_("customer"))
+    advisor_id = IdField(_("advisor"), blank=True, default="")
+    product_id = IdField(_("product"), blank=True, default="")
+    trade_id = IdField(_("trade"))
+    trade_version = models.PositiveIntegerField(_("trade version"))
+    occurred_at = models.DateTimeField(_("traded"))
+    score = models.PositiveSmallIntegerField(_("score"))
+    subtypes = CanonicalJSONField(_("subtypes"), default=list)
+    figures = CanonicalJSONField(_("figures"), default=dict)
+    trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
+    detected_at = models.DateTimeField(_("detected"), default=now)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "risk_alert_hit"
+        verbose_name = _("hit")
+        verbose_name_plural = _("hits")
+        ordering = ["occurred_at", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "rule_id", "live_key"], name="risk_hit_live"),
+            models.UniqueConstraint(fields=["tenant", "rule_id", "evidence_key", "revision"], name="risk_hit_revision"),
+            models.UniqueConstraint(fields=["tenant", "anchor"], name="risk_hit_anchor"),
+        ]
+        indexes = [
+            # a re-scan compares all live hits of one customer
+            models.Index(fields=["tenant", "customer_id", "state"], name="risk_hit_customer"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule_id} {self.evidence_key}"
+
+
+class AlertAction(models.Model):
+    """One act of an officer (or the system) on an alert: the timeline."""
+
+    alert = models.ForeignKey(RiskAlert, verbose_name=_("alert"), on_delete=models.PROTECT, related_name="actions")
+    action = models.CharField(_("action"), max_length=24)
+    from_status = models.CharField(_("from"), max_length=16, choices=AlertStatus, blank=True, default="")
+    to_status = models.CharField(_("to"), max_length=16, choices=AlertStatus, blank=True, default="")
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, verbose_name=_("by"), null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    code = models.CharField(_("code"), max_length=3, choices=DispositionCode, blank=True, default="")
+    text = models.TextField(_("text"), blank=True, default="")
+    alert_version = models.PositiveIntegerField(_("version after"))
+    trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
+    at = models.DateTimeField(_("at"), default=now)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "alert_action"
+        verbose_name = _("action")
+        verbose_name_plural = _("actions")
+        ordering = ["at", "id"]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.alert_id}"  # type: ignore[attr-defined]
+
+
+class AlertOutbox(models.Model):
+    """An event that must reach the feed: written with the change it tells of, stamped and sent by the publisher.
+
+    kind `alert`: `event` is the exact payload of risk:pub:alert. kind `update`: alert_id, status, assignee, level,
+    version. seq: stamped per tenant by the publisher alone, after the commit, so that a resume never skips one.
+    """
+
+    class Kind(models.TextChoices):
+        ALERT = "alert"
+        UPDATE = "update"
+
+    tenant = IdField()
+    seq = models.PositiveBigIntegerField(null=True, blank=True)
+    kind = models.CharField(max_length=8, choices=Kind)
+    alert_id = IdField()
+    event = CanonicalJSONField(default=dict)
+    created_at = models.DateTimeField(default=now)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "alert_outbox"
+        verbose_name = _("feed event")
+        verbose_name_plural = _("feed events")
+        ordering = ["id"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "seq"], name="alert_outbox_seq")]
+        indexes = [
+            # the publisher: what is not sent yet
+            models.Index(fields=["published_at", "id"], name="alert_outbox_unsent"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant} {self.seq}"
+
+
+class FeedHead(models.Model):
+    """The last seq stamped in a tenant; its row is the publishers' lock."""
+
+    tenant = IdField(primary_key=True)
+    seq = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "alert_feed_head"
+
+    def __str__(self) -> str:
+        return f"{self.tenant} {self.seq}"
+
+
+def outbox_update(alert: RiskAlert) -> dict[str, Any]:
+    """The feed's `update` event of an alert as it now stands."""
+    return {
+        "alert_id": alert.alert_id,
+        "status": alert.status,
+        "assignee": alert.assignee.get_username() if alert.assignee else None,
+        "level": alert.escalation_level or None,
+        "version": alert.version,
+    }

@@ -1,0 +1,5 @@
+"""Re-exports, so that Django finds the tables of the rooms."""
+
+from risk.alerts.models import AlertAction, AlertOutbox, FeedHead, RiskAlert, RiskAlertHit
+
+__all__ = ["AlertAction", "AlertOutbox", "FeedHead", "RiskAlert", "RiskAlertHit"]
