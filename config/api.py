@@ -88,7 +88,10 @@ def on_domain_error(request: HttpRequest, error: DomainError) -> HttpResponse:
 def on_validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
     # Names and reasons only: what the caller sent may be a customer's words and does not go into answers or logs.
     faults = [
-        {"field": ".".join(str(part) for part in fault.get("loc", ()) if part != "body"), "reason": fault.get("msg", "")}
+        {
+            "field": ".".join(str(part) for part in fault.get("loc", ()) if part != "body"),
+            "reason": fault.get("msg", ""),
+        }
         for fault in error.errors
     ]
     first = faults[0] if faults else {"field": "body", "reason": "is not valid"}

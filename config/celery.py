@@ -8,6 +8,4 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("xinghuo")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(
-    ["memory.sessions", "memory.profiles", "memory.core", "risk.rules", "risk.alerts", "risk.feed"]
-)
+app.autodiscover_tasks(["memory.sessions", "memory.profiles", "memory.core", "risk.rules", "risk.alerts", "risk.feed"])

@@ -14,9 +14,7 @@ API_PREFIX = "/api/"
 
 def problem_response(error: DomainError, trace_id: str) -> HttpResponse:
     """An `application/problem+json` answer."""
-    response = JsonResponse(
-        error.problem(trace_id), status=error.status, json_dumps_params={"ensure_ascii": False}
-    )
+    response = JsonResponse(error.problem(trace_id), status=error.status, json_dumps_params={"ensure_ascii": False})
     response["Content-Type"] = "application/problem+json"
     return response
 

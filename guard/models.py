@@ -1,6 +1,6 @@
 """Re-exports, so that Django finds the tables of the rooms."""
 
-from guard.access.models import AgentPrincipal
+from guard.access.models import AgentPrincipal, StaffMember
 from guard.audit.models import AuditLog
 
-__all__ = ["AgentPrincipal", "AuditLog"]
+__all__ = ["AgentPrincipal", "AuditLog", "StaffMember"]

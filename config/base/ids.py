@@ -50,6 +50,4 @@ def check_session_id(value: object) -> str:
         return value
     shown = repr(value[:40]) if isinstance(value, str) else ""
     fault = "is all digits" if isinstance(value, str) and value.isdigit() else _fault(value)
-    raise DomainError(
-        "INVALID_ID", f"session id {shown} {fault}; use 16 to 64 of A-Z a-z 0-9 _ . - (not all digits)"
-    )
+    raise DomainError("INVALID_ID", f"session id {shown} {fault}; use 16 to 64 of A-Z a-z 0-9 _ . - (not all digits)")

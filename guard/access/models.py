@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -40,3 +41,21 @@ class AgentPrincipal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.agent} {self.principal_id}"
+
+
+class StaffMember(models.Model):
+    """The tenant that a person of the console works for."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, verbose_name=_("user"), primary_key=True, on_delete=models.CASCADE, related_name="+"
+    )
+    tenant = IdField(_("tenant"), default="default")
+
+    class Meta:
+        app_label = "guard"
+        db_table = "staff_member"
+        verbose_name = _("staff member")
+        verbose_name_plural = _("staff members")
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.tenant}"  # type: ignore[attr-defined]

@@ -145,8 +145,18 @@ VOCABULARY: dict[str, frozenset[str]] = {
     E_.ALERT_MERGED: frozenset({D_.MERGED, D_.AFTER_DISPOSITION, D_.QUIETED}),
     E_.ALERT_STATUS: frozenset(
         {
-            D_.CLAIMED, D_.ASSIGNED, D_.RELEASED, D_.PROPOSED, D_.APPROVED, D_.RETURNED, D_.CONFIRMED,
-            D_.FALSE_POSITIVE, D_.CLOSED, D_.REOPENED, D_.SNOOZED, D_.WOKEN,
+            D_.CLAIMED,
+            D_.ASSIGNED,
+            D_.RELEASED,
+            D_.PROPOSED,
+            D_.APPROVED,
+            D_.RETURNED,
+            D_.CONFIRMED,
+            D_.FALSE_POSITIVE,
+            D_.CLOSED,
+            D_.REOPENED,
+            D_.SNOOZED,
+            D_.WOKEN,
         }
     ),
     E_.ALERT_ESCALATED: frozenset({D_.LEVEL_1, D_.LEVEL_2}),

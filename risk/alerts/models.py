@@ -97,9 +97,7 @@ class RiskAlert(models.Model):
     parent = models.ForeignKey(
         "self", verbose_name=_("follow-up of"), null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
-    disposition_code = models.CharField(
-        _("disposition"), max_length=3, choices=DispositionCode, blank=True, default=""
-    )
+    disposition_code = models.CharField(_("disposition"), max_length=3, choices=DispositionCode, blank=True, default="")
     disposition_text = models.TextField(_("reason"), blank=True, default="")
     disposed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, verbose_name=_("disposed by"), null=True, blank=True,
@@ -195,7 +193,12 @@ class AlertAction(models.Model):
     from_status = models.CharField(_("from"), max_length=16, choices=AlertStatus, blank=True, default="")
     to_status = models.CharField(_("to"), max_length=16, choices=AlertStatus, blank=True, default="")
     actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, verbose_name=_("by"), null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("by"),
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
     )
     code = models.CharField(_("code"), max_length=3, choices=DispositionCode, blank=True, default="")
     text = models.TextField(_("text"), blank=True, default="")

@@ -1,0 +1,54 @@
+"""People of the console: their roles are groups, their tenant is a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+from guard.access.models import StaffMember
+
+RISK_OFFICER = "risk_officer"
+RISK_MANAGER = "risk_manager"
+COMPLIANCE_AUDITOR = "compliance_auditor"
+PLATFORM_ADMIN = "platform_admin"
+
+# What each role may do, as Django permissions; config.apps grants them after every migrate.
+ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
+    RISK_OFFICER: ("risk.view_riskalert", "risk.dispose_alert"),
+    RISK_MANAGER: ("risk.view_riskalert",),
+    COMPLIANCE_AUDITOR: ("guard.view_auditlog",),
+    PLATFORM_ADMIN: (
+        "guard.view_agentprincipal",
+        "guard.add_agentprincipal",
+        "guard.change_agentprincipal",
+        "guard.view_staffmember",
+        "guard.add_staffmember",
+        "guard.change_staffmember",
+        "auth.view_user",
+        "auth.add_user",
+        "auth.change_user",
+        "auth.view_group",
+    ),
+}
+
+
+def tenant_of(user: AbstractBaseUser | AnonymousUser) -> str:
+    """The tenant whose alerts and audit this person sees; `default` where no row says otherwise."""
+    if not user.pk:
+        return "default"
+    row = StaffMember.objects.filter(user_id=user.pk).only("tenant").first()
+    return row.tenant if row else "default"
+
+
+def ensure_roles(sender: Any = None, **_: Any) -> None:
+    """Makes the groups and grants what is missing; takes nothing away that an administrator has added."""
+    from django.contrib.auth.models import Group, Permission
+
+    for role, names in ROLE_PERMISSIONS.items():
+        group, _created = Group.objects.get_or_create(name=role)
+        for name in names:
+            app_label, codename = name.split(".")
+            permission = Permission.objects.filter(content_type__app_label=app_label, codename=codename).first()
+            if permission is not None:
+                group.permissions.add(permission)

@@ -1,0 +1,2 @@
+class CoreRouter:
+    pass
