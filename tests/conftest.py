@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+
+from tests.services import RedisServer
+from tests.stack import LiveStack
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +28,7 @@ def own_redis_prefix(settings: Any) -> Iterator[str]:
         client = base_redis.state()
         for name in client.scan_iter(f"{settings.REDIS_KEY_PREFIX}:*", count=500):
             client.delete(name)
-    except Exception:  # noqa: BLE001 - a test may have stopped the server
+    except Exception:
         pass
 
 
@@ -50,3 +55,58 @@ def flush_past_the_triggers() -> Iterator[None]:
     TransactionTestCase._fixture_teardown = teardown  # type: ignore[method-assign]
     yield
     TransactionTestCase._fixture_teardown = original  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def own_redis_server(settings: Any, tmp_path: Path) -> Iterator[RedisServer]:
+    """A private redis-server: `kill()`, `stop()`, `start()` (same data, same port), `restart()`, `pause()`,
+    `resume()`, `empty()` (disk lost), `client()`. REDIS_URL points at it for this test."""
+    from config.base import redis as base_redis
+
+    before = settings.REDIS_URL
+    server = RedisServer(tmp_path / "redis").start()
+    settings.REDIS_URL = server.url
+    base_redis.forget_clients()
+    yield server
+    server.kill()
+    settings.REDIS_URL = before
+    base_redis.forget_clients()
+
+
+@pytest.fixture(scope="module")
+def live_stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
+    """A running installation with a fresh, migrated database and a Redis of its own, one for the module.
+
+    On MariaDB when the run is on MariaDB, else SQLite. Starting it takes some seconds, so mark its tests `slow`.
+    A test that kills a child starts it again: `live_stack.kill("drain"); live_stack.start("drain")`.
+    """
+    from django.conf import settings as django_settings
+
+    directory = tmp_path_factory.mktemp("stack")
+    default = django_settings.DATABASES["default"]
+    env = {"DATABASE_URL": ""}
+    name = f"live_{uuid.uuid4().hex[:10]}"
+    maria: Any = None
+    if default["ENGINE"].endswith("mysql"):
+        import MySQLdb
+
+        host, port = str(default["HOST"]), int(default["PORT"])
+        user, password = str(default["USER"]), str(default["PASSWORD"])
+        maria = MySQLdb.connect(host=host, port=port, user=user, passwd=password)
+        maria.cursor().execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+        login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+        env["DATABASE_URL"] = f"mysql://{login}@{host}:{port}/{name}"
+    redis_process = RedisServer(directory / "redis").start()
+    stack = LiveStack(directory=directory, env=env, redis=redis_process)
+    try:
+        stack.make_tables(by_migrations=not request.config.getoption("nomigrations"))
+        stack.start()
+        stack.wait_until_serving()
+        yield stack
+    finally:
+        stack.stop()
+        redis_process.kill()
+        if maria is not None:
+            maria.ping()
+            maria.cursor().execute(f"DROP DATABASE IF EXISTS `{name}`")
+            maria.close()

@@ -1,0 +1,63 @@
+"""The processes of an installation and their command lines: `manage.py up` and the tests start the same ones."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+
+_QUIET_ROOT = "ignore::RuntimeWarning:celery.platforms"  # containers run as root; celery warns of it on each start
+
+
+@dataclass(frozen=True)
+class Child:
+    """One process. stop_after: seconds it gets to finish what it has in hand when it is asked to stop."""
+
+    name: str
+    command: tuple[str, ...]
+    stop_after: float
+    stop_signal: int = signal.SIGTERM
+
+
+def web(*, host: str, port: int) -> Child:
+    """HTTP and websockets in one ASGI process."""
+    return Child(
+        "web",
+        (
+            *(sys.executable, "-m", "uvicorn", "config.asgi:application"),
+            *("--host", host, "--port", str(port)),
+            *("--ws", "websockets-sansio", "--lifespan", "off"),
+            *("--no-access-log", "--log-level", "warning"),
+            # Websockets stay open for hours: after this many seconds they are closed with 1012, "come back".
+            *("--timeout-graceful-shutdown", "3"),
+        ),
+        stop_after=8,
+    )
+
+
+def worker(queue: str) -> Child:
+    """One queue, one process. Pool `solo`: the work is one drain, one publish, one scan at a time by design, so a
+    pool of processes or threads would only add memory, and one more layer between a kill and its effect."""
+    name = "worker" if queue == "default" else {"persist": "drain", "publish": "publish"}[queue]
+    return Child(
+        name,
+        (
+            *(sys.executable, "-W", _QUIET_ROOT, "-m", "celery", "-A", "config", "worker"),
+            *("--queues", queue, "--hostname", f"{name}@%h", "--pool", "solo"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
+        ),
+        stop_after=20,
+    )
+
+
+def beat() -> Child:
+    return Child(
+        "beat",
+        (*(sys.executable, "-m", "celery", "-A", "config", "beat"), *("--pidfile", "", "--loglevel", "WARNING")),
+        stop_after=5,
+    )
+
+
+def all_of(*, host: str, port: int) -> list[Child]:
+    """Every Python process, in the order in which they are stopped: nothing new comes in, then the work ends."""
+    return [web(host=host, port=port), beat(), worker("default"), worker("publish"), worker("persist")]
