@@ -242,7 +242,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {"trace": {"()": "config.base.trace.TraceFilter"}},
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s [%(trace_id)s] %(message)s"}},
+    "formatters": {
+        "line": {
+            "()": "config.base.redact.RedactingFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s [%(trace_id)s] %(message)s",
+        }
+    },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace"]}},
     "root": {"handlers": ["console"], "level": envstr("LOG_LEVEL", "INFO")},
     "loggers": {

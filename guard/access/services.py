@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -27,6 +27,12 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
 KEY_SCHEME = "xh_"
+MAX_LIFETIME = timedelta(days=3660)
+MAX_NOTE = 200  # characters, the column's
+
+# A request asks twice, before its body is read and again in the service: the second question about the same
+# assignment is answered from the first. A Caller that lives longer than a request asks again after a second.
+ASSIGNMENT_MEMO_SECONDS = 1.0
 
 # What the person behind each agent is, in the audit's words: `agent` there means 代理人, the human advisor.
 ACTOR_TYPE_OF: dict[str, str] = {
@@ -45,6 +51,8 @@ class Caller:
     agent: str
     actor_id: str
     principal_id: str = ""
+    # customer id -> time.monotonic() at which the assignment was seen; kept for ASSIGNMENT_MEMO_SECONDS
+    _assigned: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def actor_type(self) -> str:
@@ -90,8 +98,10 @@ def issue_key(
     check_id("tenant", tenant)
     if actor_id:
         check_id("actor", actor_id)
-    if expires_in is not None and expires_in <= timedelta(0):
-        raise DomainError("INVALID_REQUEST", "the key's lifetime must be positive")
+    if expires_in is not None and not timedelta(0) < expires_in <= MAX_LIFETIME:
+        raise DomainError("INVALID_REQUEST", f"the key's lifetime must be over 0 and at most {MAX_LIFETIME.days} days")
+    if len(note) > MAX_NOTE or KEY_SCHEME in note:
+        raise DomainError("INVALID_REQUEST", f"the note may have {MAX_NOTE} characters, and no key belongs into it")
     key = KEY_SCHEME + secrets.token_urlsafe(32)
     with transaction.atomic():
         principal = AgentPrincipal.objects.create(
@@ -137,8 +147,9 @@ def revoke_key(*, principal_id: str, revoked_by: str) -> AgentPrincipal:
                 object_type="agent_principal",
                 object_id=principal_id,
             )
+            transaction.on_commit(lambda: forget_principal(principal.key_digest))
+            forget_principal(principal.key_digest)  # at once for whoever shares this transaction
         principal.refresh_from_db()
-    _cache.pop(principal.key_digest, None)
     return principal
 
 
@@ -147,18 +158,36 @@ def revoke_key(*, principal_id: str, revoked_by: str) -> AgentPrincipal:
 _cache: dict[str, _CachedPrincipal] = {}
 _cache_lock = threading.Lock()
 _CACHE_SIZE = 1024
+_cache_generation = 0  # raised by every forget: a row read before it is not kept after it
 
 
 def forget_principals() -> None:
     """Empties this process's key cache."""
-    _cache.clear()
+    global _cache_generation
+    with _cache_lock:
+        _cache_generation += 1
+        _cache.clear()
+
+
+def forget_principal(key_digest: str) -> None:
+    """Drops one key from this process's cache."""
+    global _cache_generation
+    with _cache_lock:
+        _cache_generation += 1
+        _cache.pop(key_digest, None)
+
+
+def forget_saved_principal(sender: object, instance: AgentPrincipal, **_: object) -> None:
+    """post_save and post_delete of AgentPrincipal: an edit in the console counts at once in its own process."""
+    forget_principal(instance.key_digest)
+    transaction.on_commit(lambda: forget_principal(instance.key_digest))
 
 
 def authenticate(*, key: str, actor_id: str | None) -> Caller:
     """The caller that `key` and the X-Actor-Id header make. No query when the key was read in the last 5 s.
 
-    Errors: UNAUTHENTICATED, KEY_EXPIRED, KEY_REVOKED (401); INVALID_ID (422); NOT_OWNER (403) when a bound key
-    names another actor.
+    Errors: UNAUTHENTICATED, KEY_EXPIRED, KEY_REVOKED (401); INVALID_ID, and INVALID_REQUEST without an actor (422);
+    NOT_OWNER (403, audited) when a bound key names another actor.
     """
     found = _principal(key)
     if found is None:
@@ -167,6 +196,8 @@ def authenticate(*, key: str, actor_id: str | None) -> Caller:
         raise DomainError("KEY_REVOKED")
     if found.expires_at is not None and found.expires_at <= now():
         raise DomainError("KEY_EXPIRED")
+    if actor_id:
+        check_id("X-Actor-Id", actor_id)
     if found.actor_id:
         if actor_id and actor_id != found.actor_id:
             caller = Caller(found.tenant, found.agent, found.actor_id, found.principal_id)
@@ -174,7 +205,6 @@ def authenticate(*, key: str, actor_id: str | None) -> Caller:
         actor_id = found.actor_id
     if not actor_id:
         raise DomainError("INVALID_REQUEST", "the header X-Actor-Id is missing: name the person this request acts for")
-    check_id("X-Actor-Id", actor_id)
     return Caller(found.tenant, found.agent, actor_id, found.principal_id)
 
 
@@ -185,13 +215,17 @@ def _principal(key: str) -> _CachedPrincipal | None:
     found = _cache.get(key_digest)
     if found is not None and time.monotonic() - found.read_at < settings.PRINCIPAL_CACHE_SECONDS:
         return found
-    row = AgentPrincipal.objects.filter(key_digest=key_digest).first()
+    generation = _cache_generation
+    read_at = time.monotonic()  # before the query: what it answers may be as old as this
+    row = AgentPrincipal.objects.filter(key_digest=key_digest).order_by().first()
     if row is None:
         return None
     found = _CachedPrincipal(
-        row.principal_id, row.tenant, row.agent, row.actor_id, row.expires_at, row.revoked_at, time.monotonic()
+        row.principal_id, row.tenant, row.agent, row.actor_id, row.expires_at, row.revoked_at, read_at
     )
     with _cache_lock:
+        if generation != _cache_generation:
+            return found  # something was revoked meanwhile: good for this request, not for the next
         if len(_cache) >= _CACHE_SIZE:
             _cache.clear()
         _cache[key_digest] = found
@@ -217,6 +251,17 @@ def is_assigned(*, tenant: str, advisor_id: str, customer_id: str) -> bool:
     return _assignment_resolver(tenant, advisor_id, customer_id, now())
 
 
+def _caller_is_assigned(caller: Caller, customer_id: str) -> bool:
+    seen = caller._assigned.get(customer_id)
+    if seen is not None and time.monotonic() - seen < ASSIGNMENT_MEMO_SECONDS:
+        return True
+    asked = time.monotonic()
+    if not is_assigned(tenant=caller.tenant, advisor_id=caller.actor_id, customer_id=customer_id):
+        return False
+    caller._assigned[customer_id] = asked
+    return True
+
+
 def authorize(
     caller: Caller,
     resource: Resource,
@@ -230,32 +275,32 @@ def authorize(
 
     owner_id: the actor that the object belongs to (a session's actor, the advisor of an l2 or snapshot).
     customer_id: the customer that the object is about.
-    Steps: 1. the matrix: may this agent do this at all; 2. own: the owner is the actor; 3. assigned: the actor
-    has the customer now.
-    Errors: AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED (403).
+    Steps: 1. the matrix: may this agent do this at all; 2. own: the owner is the actor, and for the customer agent
+    the customer too; 3. assigned: the actor has the customer now.
+    Errors: AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED (403); ValueError where "own" has nothing to compare with.
     """
     scope = MATRIX.get(caller.agent, {}).get(resource, {}).get(action)
     target = object_id or customer_id or owner_id or ""
+
+    def no(code: str, detail: str) -> DomainError:
+        return refuse(caller, code, resource.value, target, detail, action=action, customer_id=customer_id)
+
     if scope is None:
-        raise refuse(
-            caller, "AUTH_403_SCOPE", resource.value, target,
-            f"the {caller.agent} agent may not {action} {resource.value}", action=action,
-        )  # fmt: skip
+        raise no("AUTH_403_SCOPE", f"the {caller.agent} agent may not {action} {resource.value}")
     if scope is Scope.ANY:
         return
+    if owner_id is None and customer_id is None:
+        # Nothing to compare with must never mean "yes".
+        raise ValueError(f"authorize {resource.value} needs owner_id or customer_id")
     if owner_id is not None and owner_id != caller.actor_id:
-        raise refuse(caller, "NOT_OWNER", resource.value, target, "it belongs to another actor", action=action)
+        raise no("NOT_OWNER", "it belongs to another actor")
     if scope is Scope.OWN:
-        if owner_id is None and customer_id is not None and customer_id != caller.actor_id:
-            raise refuse(caller, "NOT_OWNER", resource.value, target, "it is about another customer", action=action)
+        about_another = customer_id is not None and customer_id != caller.actor_id
+        if about_another and (owner_id is None or caller.agent == Agent.CUSTOMER):
+            raise no("NOT_OWNER", "it is about another customer")
         return
-    if customer_id is None or not is_assigned(
-        tenant=caller.tenant, advisor_id=caller.actor_id, customer_id=customer_id
-    ):
-        raise refuse(
-            caller, "NOT_ASSIGNED", resource.value, target,
-            "the advisor has no current assignment of this customer", action=action, customer_id=customer_id,
-        )  # fmt: skip
+    if customer_id is None or not _caller_is_assigned(caller, customer_id):
+        raise no("NOT_ASSIGNED", "the advisor has no current assignment of this customer")
 
 
 def refuse(

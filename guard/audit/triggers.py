@@ -1,4 +1,9 @@
-"""Triggers that make `audit_log` INSERT-only, reinstalled after every migrate."""
+"""Triggers that make `audit_log` INSERT-only, reinstalled after every migrate.
+
+What they cannot refuse: TRUNCATE and DROP TABLE fire no triggers on MariaDB and MySQL, nor does whoever owns the
+SQLite file need SQL at all. In production the application's account has neither the DROP nor the TRIGGER privilege
+(TRUNCATE needs DROP); what was done past the triggers shows in the seals.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +13,62 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 TABLE = "audit_log"
-_NAMES = {"UPDATE": "audit_log_refuse_update", "DELETE": "audit_log_refuse_delete"}
+_UPDATE, _DELETE, _REPLACE = "audit_log_refuse_update", "audit_log_refuse_delete", "audit_log_refuse_replace"
+_MARK = "audit_log accepts INSERT only"
 
 
-def _create_sql(vendor: str, verb: str) -> str:
-    message = f"audit_log accepts INSERT only: {verb} refused"
-    if vendor == "sqlite":
-        return (
-            f"CREATE TRIGGER {_NAMES[verb]} BEFORE {verb} ON {TABLE} FOR EACH ROW "
-            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
-        )
-    return (
-        f"CREATE TRIGGER {_NAMES[verb]} BEFORE {verb} ON {TABLE} FOR EACH ROW "
-        f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{message}'"
+def _create_sql(vendor: str) -> dict[str, str]:
+    """The statement that creates each trigger, by name."""
+    if vendor != "sqlite":
+        # REPLACE and ON DUPLICATE KEY UPDATE fire the DELETE and UPDATE triggers here.
+        return {
+            name: f"CREATE TRIGGER {name} BEFORE {verb} ON {TABLE} FOR EACH ROW "
+            f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{_MARK}: {verb} refused'"
+            for name, verb in ((_UPDATE, "UPDATE"), (_DELETE, "DELETE"))
+        }
+    refusals = {
+        name: f"CREATE TRIGGER {name} BEFORE {verb} ON {TABLE} FOR EACH ROW "
+        f"BEGIN SELECT RAISE(ABORT, '{_MARK}: {verb} refused'); END"
+        for name, verb in ((_UPDATE, "UPDATE"), (_DELETE, "DELETE"))
+    }
+    # SQLite's INSERT OR REPLACE removes the old row without firing DELETE triggers (recursive_triggers is off).
+    refusals[_REPLACE] = (
+        f"CREATE TRIGGER {_REPLACE} BEFORE INSERT ON {TABLE} FOR EACH ROW "
+        f"WHEN EXISTS (SELECT 1 FROM {TABLE} WHERE id = NEW.id) "  # noqa: S608 - a constant
+        f"BEGIN SELECT RAISE(ABORT, '{_MARK}: REPLACE refused'); END"
     )
+    return refusals
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Names of the triggers that are not there; empty is as it should be."""
+    """Names of the triggers that are not there or do not refuse; empty is as it should be."""
     if connection.vendor == "sqlite":
-        query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
     else:
         query = (
-            "SELECT trigger_name FROM information_schema.triggers "
+            "SELECT trigger_name, action_statement FROM information_schema.triggers "
             "WHERE event_object_schema = DATABASE() AND event_object_table = %s"
         )
     with connection.cursor() as cursor:
         cursor.execute(query, [TABLE])
-        present = {row[0] for row in cursor.fetchall()}
-    return [name for name in _NAMES.values() if name not in present]
+        present = {name for name, body in cursor.fetchall() if _MARK in body}
+    return [name for name in _create_sql(connection.vendor) if name not in present]
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    """Creates what is missing; harmless to repeat."""
+    """Creates what is missing, replaces what was made harmless; harmless to repeat."""
     gone = missing(connection)
+    statements = _create_sql(connection.vendor)
     with connection.cursor() as cursor:
-        for verb, name in _NAMES.items():
-            if name in gone:
-                cursor.execute(_create_sql(connection.vendor, verb))
+        for name in gone:
+            cursor.execute(f"DROP TRIGGER IF EXISTS {name}")
+            cursor.execute(statements[name])
 
 
 def drop(connection: BaseDatabaseWrapper) -> None:
     """Removes the triggers: for a test database that must be emptied."""
     with connection.cursor() as cursor:
-        for name in _NAMES.values():
+        for name in _create_sql(connection.vendor):
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}")
 
 

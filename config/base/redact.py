@@ -1,0 +1,27 @@
+"""Agent keys never reach a log: whatever part of a line looks like one is replaced, wherever it came from.
+
+Clients put keys into URLs, and libraries put headers into exceptions; the formatter is the last place that all of
+them pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+# `xh_` and the 43 characters of 32 random bytes; a shorter piece of a key (10 and more) is hidden as well.
+_AGENT_KEY = re.compile(r"xh_[A-Za-z0-9_-]{10,}")
+_BEARER = re.compile(r"(?i)(bearer(?:\s|%20|\+)+)[^\s'\",;)\]}&]{16,}")
+HIDDEN = "xh_[hidden]"
+
+
+def redact(text: str) -> str:
+    """`text` without agent keys and without whatever follows the word Bearer."""
+    return _AGENT_KEY.sub(HIDDEN, _BEARER.sub(rf"\1{HIDDEN}", text))
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formats as usual, traceback included, and then hides keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
