@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -68,9 +66,9 @@ CODE_LETTER = {AlertStatus.CONFIRMED: "C", AlertStatus.FALSE_POSITIVE: "F", Aler
 class RiskAlert(models.Model):
     """One case for an officer: a customer's merged hits, or an advisor's conduct of one day.
 
-    anchor: customer:rule:business day of the hit that opened it (alerts with more rules hold one AlertAnchor row
-    each in `risk_alert_hit.anchor`). merge_slot: the customer while further hits may join, then NULL for good.
-    Both are unique per tenant and NULL otherwise: MariaDB has no conditional unique constraint.
+    merge_slot: the customer (`customer:dq` for data quality) while further hits may join, then NULL for good. Unique
+    per tenant: MariaDB has no conditional unique constraint, and NULLs do not clash. The anchors that decide which
+    alert a day's repeats join are on the hits.
     """
 
     alert_id = IdField(_("alert"), primary_key=True, default=new_id, editable=False)
@@ -80,7 +78,7 @@ class RiskAlert(models.Model):
     version = models.PositiveIntegerField(_("version"), default=1)
     customer_id = IdField(_("customer"), blank=True, default="")
     advisor_id = IdField(_("advisor"), blank=True, default="")
-    merge_slot = IdField(null=True, blank=True, editable=False)
+    merge_slot = IdField(max_length=72, null=True, blank=True, editable=False)
     score = models.PositiveSmallIntegerField(_("score"))
     subtypes = CanonicalJSONField(_("subtypes"), default=list)
     rule_ids = CanonicalJSONField(_("rules"), default=list)
@@ -264,14 +262,3 @@ class FeedHead(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant} {self.seq}"
-
-
-def outbox_update(alert: RiskAlert) -> dict[str, Any]:
-    """The feed's `update` event of an alert as it now stands."""
-    return {
-        "alert_id": alert.alert_id,
-        "status": alert.status,
-        "assignee": alert.assignee.get_username() if alert.assignee else None,
-        "level": alert.escalation_level or None,
-        "version": alert.version,
-    }

@@ -1,0 +1,52 @@
+"""Transactions that others may cross: deadlocks and lock waits are retried a bounded number of times."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+_LOCK_CODES = {1205, 1213, 1020}  # lock wait timeout, deadlock, record changed since last read (MariaDB)
+_SQLITE_BUSY = ("database is locked", "database table is locked")
+
+
+def is_lock_conflict(error: BaseException) -> bool:
+    """Whether the database gave up on a lock: nothing was written and the same work may be tried again."""
+    if not isinstance(error, OperationalError):
+        return False
+    code = error.args[0] if error.args else None
+    return code in _LOCK_CODES or (isinstance(code, str) and code.startswith(_SQLITE_BUSY))
+
+
+def retry_conflicts(
+    work: Callable[[], T],
+    *,
+    also: tuple[type[Exception], ...] = (),
+    attempts: int = ATTEMPTS,
+    using: str = DEFAULT_DB_ALIAS,
+) -> T:
+    """Runs `work` (which opens its own transaction) again when it lost to another transaction.
+
+    also: exceptions that mean the same to the caller, such as IntegrityError where a unique key decides a race.
+    Inside a transaction of the caller's, a lock conflict is raised at once: the database may have rolled back all
+    of that transaction, so only its owner can start over.
+    Errors: the last conflict, after `attempts` tries.
+    """
+    for attempt in range(attempts):
+        try:
+            return work()
+        except (OperationalError, *also) as error:
+            lost_race = isinstance(error, also) if also else False
+            if not lost_race and (not is_lock_conflict(error) or connections[using].in_atomic_block):
+                raise
+            if attempt + 1 == attempts:
+                raise
+            # Jitter, so that two that collided do not collide again in step.
+            time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - not a secret
+    raise AssertionError("unreachable")

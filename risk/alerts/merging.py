@@ -1,0 +1,159 @@
+"""Where a hit goes: which alert it joins, and which it opens (RISK.md 3, "Merging")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from config.base.clock import business_date, now
+from risk.alerts.models import DISPOSED, AlertStatus, AlertType, RiskAlert, RiskAlertHit
+from risk.alerts.scoring import alert_score, band
+from risk.feed.events import tell_alert, tell_update
+from risk.rules.hit import DATA_QUALITY, Hit
+
+MERGE_DAYS = 7  # an alert that is still pending takes further hits for so many days after opening
+FOLLOW_UP_MARGIN = 10  # a disposed alert gets a follow-up from the disposed score plus this
+
+# Rules that have a kind of alert of their own; every other rule's hits are the customer's events.
+_TYPE_OF_RULE = {
+    "RISK-003": AlertType.REPORT,
+    "RISK-008": AlertType.PATTERN,
+    DATA_QUALITY: AlertType.DATA_QUALITY,
+}
+# RISK-008 is an advisor's: a customer's evaluation says nothing about it.
+ADVISOR_RULES = frozenset({"RISK-008"})
+
+
+def alert_type_of(rule_id: str) -> AlertType:
+    return _TYPE_OF_RULE.get(rule_id, AlertType.EVENT)
+
+
+def anchor_of(hit: Hit) -> str:
+    """`customer:rule:business day`; of advisors' conduct, `advisor:rule:business day`."""
+    subject = hit.advisor_id if hit.rule_id in ADVISOR_RULES else hit.customer_id
+    return f"{subject}:{hit.rule_id}:{business_date(hit.occurred_at).isoformat()}"
+
+
+def merge_slot_of(hit: Hit) -> str | None:
+    """The slot of the alert that takes this customer's hits of any rule; None for kinds that never merge."""
+    kind = alert_type_of(hit.rule_id)
+    if kind == AlertType.EVENT:
+        return hit.customer_id
+    if kind == AlertType.DATA_QUALITY:
+        return f"{hit.customer_id}:dq"
+    return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """The alert (locked) that a hit goes to. anchor: what the hit holds, None for a repeat."""
+
+    alert: RiskAlert
+    anchor: str | None
+    opened: bool = False
+    after_disposition: bool = False
+
+
+def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str) -> Place:
+    """Finds or opens the alert of a hit. Call inside the hit's transaction.
+
+    earlier: the live revision that this hit replaces. A unique key may refuse what two scanners decide at once:
+    the caller starts over and then finds what the other has written.
+
+    1. A new revision stays with the alert of the finding that it revises.
+    2. The day's anchor is taken: its alert, or the follow-up that takes the rest; where that is disposed, marked
+       `after_disposition`, unless the score calls for the one follow-up.
+    3. Otherwise the customer's one pending alert, for 7 days after its opening.
+    4. Otherwise a new alert.
+    """
+    anchor = anchor_of(hit)
+    # 1, 2
+    first = earlier or _holder(tenant, anchor)
+    if first is not None:
+        alert = _locked(first.alert_id)
+        if alert.status not in DISPOSED:
+            return Place(alert, anchor=None)
+        follow_up = _holder(tenant, f"{anchor}:f")
+        if follow_up is not None:
+            if follow_up.alert_id != alert.alert_id:
+                alert = _locked(follow_up.alert_id)
+            return Place(alert, anchor=None, after_disposition=alert.status in DISPOSED)
+        reopens = alert.status in (AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED)
+        if reopens and hit.score >= alert.score + FOLLOW_UP_MARGIN:
+            opened = _open(tenant=tenant, hit=hit, trace_id=trace_id, parent=alert)
+            return Place(opened, anchor=f"{anchor}:f", opened=True)
+        # A revision whose day differs from its first one's leaves that day's anchor to a finding of that day.
+        return Place(alert, anchor=None, after_disposition=True)
+    # 3
+    slot = merge_slot_of(hit)
+    if slot is not None:
+        pending = RiskAlert.objects.select_for_update().filter(tenant=tenant, merge_slot=slot).first()
+        if pending is not None:
+            if pending.status == AlertStatus.PENDING and not _merging_is_over(pending, now()):
+                return Place(pending, anchor=anchor)
+            RiskAlert.objects.filter(pk=pending.pk).update(merge_slot=None)
+    # 4
+    return Place(_open(tenant=tenant, hit=hit, trace_id=trace_id, parent=None), anchor=anchor, opened=True)
+
+
+def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
+    """Recounts a locked, open alert from its live hits and tells of it. The score only rises.
+
+    Told as an `alert` when a subtype was added or the band rose, as an `update` otherwise.
+    """
+    hits = list(RiskAlertHit.objects.filter(alert=alert, live_key__isnull=False).order_by("detected_at", "id"))
+    score = max(alert.score, alert_score((hit.rule_id, hit.score) for hit in hits))
+    subtypes = _appended(alert.subtypes, [subtype for hit in hits for subtype in hit.subtypes])
+    news = len(subtypes) > len(alert.subtypes) or band(score) != band(alert.score)
+    alert.score = score
+    alert.subtypes = subtypes
+    alert.rule_ids = _appended(alert.rule_ids, [hit.rule_id for hit in hits])
+    alert.hit_count = len(hits)
+    alert.version += 1
+    alert.updated_at = now()
+    alert.save(update_fields=["score", "subtypes", "rule_ids", "hit_count", "version", "updated_at"])
+    if news and told:
+        tell_alert(alert, trace_id=trace_id)
+    else:
+        tell_update(alert)
+
+
+def _holder(tenant: str, anchor: str) -> RiskAlertHit | None:
+    return RiskAlertHit.objects.filter(tenant=tenant, anchor=anchor).first()
+
+
+def _locked(alert_id: str) -> RiskAlert:
+    return RiskAlert.objects.select_for_update().get(pk=alert_id)
+
+
+def _merging_is_over(alert: RiskAlert, at: datetime) -> bool:
+    return at >= alert.opened_at + timedelta(days=MERGE_DAYS)
+
+
+def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> RiskAlert:
+    slot = merge_slot_of(hit)
+    if parent is not None and slot is not None and RiskAlert.objects.filter(tenant=tenant, merge_slot=slot).exists():
+        # A follow-up is opened even where the customer has another pending alert: that one keeps the slot.
+        slot = None
+    kind = alert_type_of(hit.rule_id)
+    pattern = kind == AlertType.PATTERN
+    return RiskAlert.objects.create(
+        tenant=tenant,
+        alert_type=kind,
+        customer_id="" if pattern else hit.customer_id,
+        advisor_id=hit.advisor_id,
+        merge_slot=slot,
+        score=alert_score([(hit.rule_id, hit.score)]),
+        subtypes=_appended([], hit.subtypes),
+        rule_ids=[hit.rule_id],
+        # `agent` is the audit's word for the human advisor. Never published.
+        payload={"actor_type": "agent", "actor_id": hit.advisor_id}
+        if pattern
+        else {"actor_type": "customer", "actor_id": hit.customer_id},
+        trace_id=trace_id,
+        parent=parent,
+    )
+
+
+def _appended(old: list[str], new: list[str] | tuple[str, ...]) -> list[str]:
+    return list(dict.fromkeys([*old, *new]))

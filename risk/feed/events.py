@@ -1,0 +1,111 @@
+"""The one door into the feed: every event is an `alert_outbox` row, written in the transaction of its change.
+
+Payloads are declared here and closed: a field that is not named never leaves MySQL this way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.db import transaction
+from pydantic import BaseModel, ConfigDict, Field
+
+from config.base.trace import current_trace_id
+from guard.access.masking import mask
+from guard.access.roles import RISK_MANAGER, RISK_OFFICER
+from risk.alerts.models import AlertOutbox, AlertType, RiskAlert
+from risk.feed.nudge import nudge_publisher
+
+
+class AlertPayload(BaseModel):
+    """What `risk:pub:alert` carries. The last two are left out when empty."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alert_id: str
+    alert_type: Literal["event", "report", "pattern"]
+    customer_id_mask: str  # of `pattern` alerts: the advisor's id, masked
+    risk_score: int = Field(ge=0, le=100)
+    trace_id: str
+    notify_role: list[str]
+    alert_subtype: list[str] = []
+    escalation_level: Literal["", "LEVEL_1", "LEVEL_2"] = ""
+
+    def wire(self) -> dict[str, Any]:
+        body = self.model_dump()
+        for name in ("alert_subtype", "escalation_level"):
+            if not body[name]:
+                del body[name]
+        return body
+
+
+class UpdateEvent(BaseModel):
+    """How an alert stands now: for open screens, not for consumers of `risk:pub:alert`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alert_id: str
+    status: str
+    assignee: str | None
+    level: str | None
+    version: int
+
+
+def notify_roles(alert: RiskAlert) -> list[str]:
+    """Always an array: the officers; with a level, and always for advisors' conduct, the managers as well."""
+    if alert.escalation_level or alert.alert_type == AlertType.PATTERN:
+        return [RISK_OFFICER, RISK_MANAGER]
+    return [RISK_OFFICER]
+
+
+def alert_payload(alert: RiskAlert, *, trace_id: str = "") -> AlertPayload:
+    """The published payload of an alert as it now stands. trace_id: of the change that is told of."""
+    subject = alert.advisor_id if alert.alert_type == AlertType.PATTERN else alert.customer_id
+    return AlertPayload(
+        alert_id=alert.alert_id,
+        alert_type=alert.alert_type,  # type: ignore[arg-type]
+        customer_id_mask=mask(subject),
+        risk_score=alert.score,
+        trace_id=trace_id or alert.trace_id or current_trace_id(),
+        notify_role=notify_roles(alert),
+        alert_subtype=list(alert.subtypes),
+        escalation_level=alert.escalation_level,  # type: ignore[arg-type]
+    )
+
+
+def tell_alert(alert: RiskAlert, *, trace_id: str = "") -> None:
+    """An opening, a merge that adds a subtype or raises the band, or a level: goes to `risk:pub:alert`.
+
+    Data quality is for operators and is never told.
+    """
+    if alert.alert_type == AlertType.DATA_QUALITY:
+        return
+    _write(alert, AlertOutbox.Kind.ALERT, alert_payload(alert, trace_id=trace_id).wire())
+
+
+def tell_update(alert: RiskAlert) -> None:
+    """Anything else that happened to an alert: goes to open screens alone."""
+    if alert.alert_type == AlertType.DATA_QUALITY:
+        return
+    event = UpdateEvent(
+        alert_id=alert.alert_id,
+        status=alert.status,
+        assignee=alert.assignee.get_username() if alert.assignee else None,
+        level=alert.escalation_level or None,
+        version=alert.version,
+    )
+    _write(alert, AlertOutbox.Kind.UPDATE, event.model_dump())
+
+
+def _write(alert: RiskAlert, kind: str, event: dict[str, Any]) -> None:
+    if not transaction.get_connection().in_atomic_block:
+        raise RuntimeError("an outbox row is written in the transaction of the change that it tells of")
+    AlertOutbox.objects.create(tenant=alert.tenant, kind=kind, alert_id=alert.alert_id, event=event)
+    transaction.on_commit(nudge_publisher, robust=True)
+
+
+def frame(kind: str, event: dict[str, Any]) -> dict[str, Any]:
+    """An outbox row as a websocket frame, still without its seq."""
+    if kind == AlertOutbox.Kind.ALERT:
+        return {"type": "alert", "alert": event}
+    return {"type": "update", **event}

@@ -1,0 +1,56 @@
+"""A nudge to the publisher after a commit. Only a nudge: beat polls the outbox every second anyway.
+
+The task is sent by a thread of its own, so that a broker that is down or hangs costs the caller nothing, and many
+commits in a row become one task.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+logger = logging.getLogger(__name__)
+
+TASK = "risk.feed.publish"
+EXPIRES_SECONDS = 5
+
+
+class _Nudger:
+    def __init__(self) -> None:
+        self._wanted = threading.Event()
+        self._start = threading.Lock()
+        self._pid = 0
+
+    def __call__(self) -> None:
+        self._ensure_thread()
+        self._wanted.set()
+
+    def _ensure_thread(self) -> None:
+        # Threads do not survive a fork: each process has its own.
+        if self._pid == os.getpid():
+            return
+        with self._start:
+            if self._pid != os.getpid():
+                self._wanted = threading.Event()
+                threading.Thread(target=self._run, name="feed-nudge", daemon=True).start()
+                self._pid = os.getpid()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            send()
+
+
+def send() -> None:
+    """Sends the task once; a broker that is away is a line in the log."""
+    from celery import current_app
+
+    try:
+        current_app.send_task(TASK, expires=EXPIRES_SECONDS, retry=False, ignore_result=True)
+    except Exception as error:  # noqa: BLE001 - kombu, redis and OS errors alike: beat polls, nothing depends on this
+        logger.info("could not nudge the publisher (%s); beat will", type(error).__name__)
+
+
+nudge_publisher = _Nudger()
