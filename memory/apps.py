@@ -5,3 +5,9 @@ from django.utils.translation import gettext_lazy as _
 class MemoryConfig(AppConfig):
     name = "memory"
     verbose_name = _("Memory")
+
+    def ready(self) -> None:
+        from guard.access.services import register_assignment_resolver
+        from memory.core.selectors import is_assigned
+
+        register_assignment_resolver(is_assigned)

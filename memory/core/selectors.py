@@ -1,0 +1,170 @@
+"""Reads of the core tables, for rules, access and pages. A bounded number of queries for any number of customers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.db.models import Q
+
+from config.base.clock import now
+from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
+from memory.core.models import (
+    CoreAssessment,
+    CoreAssignment,
+    CoreCustomer,
+    CoreImport,
+    CorePosition,
+    CoreProduct,
+    CoreTrade,
+)
+
+Fact = TypeVar("Fact")
+
+
+def _facts(kind: type[Fact], queryset: Any) -> Iterator[Fact]:
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return (kind(*row) for row in queryset.values_list(*names).iterator(chunk_size=5000))
+
+
+def is_assigned(tenant: str, advisor_id: str, customer_id: str, at: datetime) -> bool:
+    """Whether the advisor has the customer at that instant: valid_from <= at < valid_to.
+
+    Half open, so that a hand-over at one instant leaves exactly one advisor in charge.
+    """
+    return (
+        CoreAssignment.objects.filter(tenant=tenant, advisor_id=advisor_id, customer_id=customer_id, valid_from__lte=at)
+        .filter(Q(valid_to=None) | Q(valid_to__gt=at))
+        .exists()
+    )
+
+
+def advisors_of(*, tenant: str, customer_id: str, at: datetime | None = None) -> list[str]:
+    """The advisors who have the customer at that instant (default: now), by id."""
+    moment = at or now()
+    rows = CoreAssignment.objects.filter(tenant=tenant, customer_id=customer_id, valid_from__lte=moment)
+    return sorted(set(rows.filter(Q(valid_to=None) | Q(valid_to__gt=moment)).values_list("advisor_id", flat=True)))
+
+
+def customer(*, tenant: str, customer_id: str, at: datetime | None = None) -> CustomerFact | None:
+    """The customer's row in force at that instant (default: now), or None. One query."""
+    return customers(tenant=tenant, customer_ids=[customer_id], at=at).get(customer_id)
+
+
+def customers(*, tenant: str, customer_ids: Iterable[str], at: datetime | None = None) -> dict[str, CustomerFact]:
+    """The rows in force of many customers, by id. One query."""
+    rows = CoreCustomer.objects.filter(tenant=tenant, customer_id__in=set(customer_ids), valid_from__lte=at or now())
+    return {fact.customer_id: fact for fact in _facts(CustomerFact, rows.order_by("valid_from"))}
+
+
+def product(*, tenant: str, product_id: str, at: datetime | None = None) -> ProductFact | None:
+    """The product's row in force at that instant (default: now), or None. One query."""
+    return products(tenant=tenant, product_ids=[product_id], at=at).get(product_id)
+
+
+def products(*, tenant: str, product_ids: Iterable[str], at: datetime | None = None) -> dict[str, ProductFact]:
+    """The rows in force of many products, by id. One query."""
+    rows = CoreProduct.objects.filter(tenant=tenant, product_id__in=set(product_ids), valid_from__lte=at or now())
+    return {fact.product_id: fact for fact in _facts(ProductFact, rows.order_by("valid_from"))}
+
+
+def assessments(*, tenant: str, customer_id: str) -> list[AssessmentFact]:
+    """The customer's assessments, newest first. One query."""
+    rows = CoreAssessment.objects.filter(tenant=tenant, customer_id=customer_id)
+    return list(_facts(AssessmentFact, rows.order_by("-assessed_at")))
+
+
+def positions(*, tenant: str, customer_id: str) -> list[PositionFact]:
+    """The customer's newest snapshot, by product id; empty where there is none. Two queries."""
+    rows = CorePosition.objects.filter(tenant=tenant, customer_id=customer_id)
+    newest = rows.order_by("-as_of").values_list("as_of", flat=True).first()
+    return list(_facts(PositionFact, rows.filter(as_of=newest).order_by("product_id"))) if newest else []
+
+
+def trades(*, tenant: str, trade_ids: Iterable[str]) -> dict[str, TradeFact]:
+    """The final state (highest version) of these trades, by id. One query."""
+    rows = CoreTrade.objects.filter(tenant=tenant, trade_id__in=set(trade_ids)).order_by("version")
+    return {fact.trade_id: fact for fact in _facts(TradeFact, rows)}
+
+
+def recent_trades(*, tenant: str, customer_id: str, limit: int = 50) -> list[TradeFact]:
+    """The final states of the customer's newest trades, newest first. Two queries."""
+    rows = CoreTrade.objects.filter(tenant=tenant, customer_id=customer_id).order_by("-traded_at", "-trade_id")
+    ids = list(dict.fromkeys(rows.values_list("trade_id", flat=True)[: 2 * limit]))
+    final = [fact for fact in trades(tenant=tenant, trade_ids=ids).values() if fact.customer_id == customer_id]
+    return sorted(final, key=lambda fact: (fact.traded_at, fact.trade_id), reverse=True)[:limit]
+
+
+def core_as_of(*, tenant: str) -> datetime | None:
+    """When the tenant's core tables were last written here; None before that, and on an external core."""
+    return CoreImport.objects.filter(tenant=tenant).values_list("imported_at", flat=True).first()
+
+
+def customer_facts(*, tenant: str, customer_id: str) -> CustomerRows:
+    """Everything that rules need about one customer. Five queries."""
+    return customers_facts(tenant=tenant, customer_ids=[customer_id])[customer_id]
+
+
+def customers_facts(*, tenant: str, customer_ids: Iterable[str]) -> dict[str, CustomerRows]:
+    """Everything that rules need about these customers, by id; unknown ids have empty rows. Five queries in all.
+
+    Trades of a customer are all versions of every trade with a version of that customer, for only the highest
+    version, whoever it names, says whose trade it is.
+    """
+    ids = list(dict.fromkeys(customer_ids))
+    own = CoreTrade.objects.filter(tenant=tenant, customer_id__in=ids)
+    versions: dict[str, list[TradeFact]] = defaultdict(list)
+    for trade in _facts(TradeFact, CoreTrade.objects.filter(tenant=tenant, trade_id__in=own.values("trade_id"))):
+        versions[trade.trade_id].append(trade)
+    wanted = set(ids)
+    trades_by: dict[str, list[TradeFact]] = defaultdict(list)
+    for rows in versions.values():
+        for customer_id in {row.customer_id for row in rows} & wanted:
+            trades_by[customer_id].extend(rows)
+    customers_by = _grouped(CustomerFact, CoreCustomer.objects.filter(tenant=tenant, customer_id__in=ids))
+    assessments_by = _grouped(AssessmentFact, CoreAssessment.objects.filter(tenant=tenant, customer_id__in=ids))
+    positions_by = _grouped(PositionFact, CorePosition.objects.filter(tenant=tenant, customer_id__in=ids))
+    named: dict[str, set[str]] = {
+        customer_id: {row.product_id for row in trades_by.get(customer_id, ())}
+        | {row.product_id for row in positions_by.get(customer_id, ())}
+        for customer_id in ids
+    }
+    products_by: dict[str, list[ProductFact]] = defaultdict(list)
+    in_play = set().union(*named.values()) if named else set()
+    for product_row in _facts(ProductFact, CoreProduct.objects.filter(tenant=tenant, product_id__in=in_play)):
+        products_by[product_row.product_id].append(product_row)
+    return {
+        customer_id: CustomerRows(
+            customer_id=customer_id,
+            customers=tuple(customers_by.get(customer_id, ())),
+            assessments=tuple(assessments_by.get(customer_id, ())),
+            positions=tuple(positions_by.get(customer_id, ())),
+            trades=tuple(trades_by.get(customer_id, ())),
+            products=tuple(row for product_id in sorted(named[customer_id]) for row in products_by[product_id]),
+        )
+        for customer_id in ids
+    }
+
+
+def _grouped(kind: type[Fact], queryset: Any) -> Mapping[str, list[Fact]]:
+    groups: dict[str, list[Fact]] = defaultdict(list)
+    for fact in _facts(kind, queryset):
+        groups[fact.customer_id].append(fact)  # type: ignore[attr-defined]
+    return groups
+
+
+def known_customer_ids(*, tenant: str) -> list[str]:
+    """Every customer id that a customer row or a trade names, by bytes."""
+    ids = set(CoreCustomer.objects.filter(tenant=tenant).values_list("customer_id", flat=True).distinct())
+    ids.update(CoreTrade.objects.filter(tenant=tenant).values_list("customer_id", flat=True).distinct())
+    return sorted(ids)
+
+
+def known_tenants() -> list[str]:
+    """Every tenant that has customers or trades."""
+    found = set(CoreCustomer.objects.values_list("tenant", flat=True).distinct())
+    found.update(CoreTrade.objects.values_list("tenant", flat=True).distinct())
+    return sorted(found)
