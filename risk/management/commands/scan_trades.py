@@ -1,0 +1,58 @@
+"""manage.py scan_trades"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from tqdm import tqdm
+
+from config.base.errors import DomainError
+from risk.rules.services import scan
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs the rules over the customers whose facts changed since they were last evaluated (which the worker does "
+        "every five seconds too), or over all or some of them. Repeating a scan changes nothing. "
+        "Exit code: 0 done, 1 some customers could not be evaluated (they are tried again), 2 a wrong argument."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--all", action="store_true", help="every customer, changed or not")
+        which.add_argument("--customer", action="append", metavar="ID", help="this customer; may be repeated")
+        parser.add_argument("--tenant", help="only this tenant (default: all; with --customer: default)")
+        parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        tenant = options["tenant"] or ("default" if options["customer"] else None)
+        bar = tqdm(unit=" customers", disable=True if options["json"] else None, file=self.stderr)
+        try:
+            report = scan(
+                tenant=tenant,
+                customers=options["customer"],
+                everything=options["all"],
+                patience=10.0,
+                audited=True,
+                progress=lambda customers: bar.update(customers) and None,
+            )
+        except DomainError as error:
+            self.stderr.write(f"scan_trades: {error.detail}")
+            sys.exit(2)
+        finally:
+            bar.close()
+        if options["json"]:
+            self.stdout.write(json.dumps(report.as_json()))
+        else:
+            self.stdout.write(
+                f"{report.customers} customers evaluated: {report.hits} live hits, "
+                f"{report.data_quality} trades with missing facts, {len(report.failed)} customers failed"
+            )
+            for customer_id in sorted(report.failed):
+                self.stderr.write(f"failed, tried again within minutes: {customer_id}")
+        if report.failed:
+            sys.exit(1)

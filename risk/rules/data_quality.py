@@ -1,0 +1,31 @@
+"""Facts that are missing: a row for operators, never published, never scored.
+
+"Missing customer, product, price or rate": one finding a trade, holding all that it lacks. It goes away by itself
+when the fact is mended: the next evaluation judges the trade and no longer finds it.
+"""
+
+from __future__ import annotations
+
+from risk.rules.facts import Facts
+from risk.rules.hit import DATA_QUALITY, Hit
+
+
+def evaluate(facts: Facts) -> list[Hit]:
+    """One finding for each live trade that cannot be judged, in order of trades."""
+    return [
+        Hit(
+            rule_id=DATA_QUALITY,
+            rule_version=1,
+            evidence_key=f"{fault.fact.trade_id}@{fault.fact.version}",
+            customer_id=fault.fact.customer_id,
+            trade_id=fault.fact.trade_id,
+            trade_version=fault.fact.version,
+            occurred_at=fault.fact.traded_at,
+            score=0,
+            subtypes=fault.missing,
+            figures={"missing": list(fault.missing), "trade_type": fault.fact.trade_type},
+            advisor_id=fault.fact.advisor_id,
+            product_id=fault.fact.product_id,
+        )
+        for fault in facts.faults
+    ]

@@ -1,0 +1,167 @@
+"""RISK-002 concentration: after a purchase, too much of the customer's assets is in one product, issuer or class.
+
+Sources: the specification's table, edges and settled readings (金融机构产品适当性管理办法 asks for attention to
+concentration and leaves the figures to the firm: limits are judgement, hence parameters).
+
+    share = (position + amount) / (non-cash positions + amount + max(0, cash - amount))
+
+position: the customer's newest snapshot closed by the trade, rolled forward at amount (see facts.Holdings).
+
+Readings taken where the words leave a choice:
+- Professionals and entities are judged too: the text exempts professionals from 001 and 007 only.
+- R in the limits is that of the product bought, as is "none for cash, R1-R2 fixed income"; the sums over issuer and
+  class take every non-cash-like position whatever its R.
+- is_cash_like decides what cash is. A class-cash product that is not cash-like is an ordinary position, whose class
+  has no limit. A held product without a row in force is a non-cash position of no issuer and no class.
+- An issuer or class that is not given ('') is no evidence: that dimension is not judged.
+- One subtype, `concentration`, whichever dimensions are over; ties of score go product, issuer, class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from risk.rules.facts import Facts, Holdings, Trade
+from risk.rules.hit import Hit
+from risk.rules.numbers import money, ratio, score
+
+RULE_ID = "RISK-002"
+CONCENTRATION = "concentration"
+
+
+@dataclass(frozen=True)
+class Params:
+    """CNY, shares from 0 to 1, points; all judgement (specification, section 2).
+
+    min_assets: below this denominator nothing is judged.
+    *_limit: shares above which a purchase hits; *_limit_r2 for an R2 product; R1 has none in product and issuer.
+    base, slope: 50 at the limit, 90 at a share of 1. high_risk_extra: from high_risk_level on.
+    """
+
+    min_assets: int = 100_000
+    product_limit: Fraction = Fraction(40, 100)
+    product_limit_r2: Fraction = Fraction(60, 100)
+    issuer_limit: Fraction = Fraction(50, 100)
+    issuer_limit_r2: Fraction = Fraction(60, 100)
+    class_limit: Fraction = Fraction(80, 100)
+    base: int = 50
+    slope: int = 40
+    high_risk_level: int = 4
+    high_risk_extra: int = 10
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One share over its limit, and what it scores (exact)."""
+
+    name: str
+    held: Fraction
+    share: Fraction
+    limit: Fraction
+    points: Fraction
+
+
+def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
+    """All hits of one customer, in order of trades. A plan's first buy of a month that hits holds the month's key."""
+    hits: dict[str, Hit] = {}
+    holdings = Holdings(facts)
+    for trade in facts.trades:
+        if not trade.is_buy or trade.product.is_cash_like or trade.evidence_key in hits:
+            continue
+        positions = holdings.before(trade)
+        if positions is None:
+            continue
+        sums = _sums(facts, trade, positions)
+        denominator = sums["assets"] + trade.amount + max(Fraction(0), sums["cash"] - trade.amount)
+        if denominator < params.min_assets:
+            continue
+        over = [found for found in _dimensions(trade, sums, denominator, params) if found.share > found.limit]
+        if over:
+            hits[trade.evidence_key] = _hit(trade, sums, denominator, over, version)
+    return list(hits.values())
+
+
+def _sums(facts: Facts, trade: Trade, positions: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """CNY held before the trade: cash, assets (all non-cash), and of those product, issuer, class."""
+    sums = dict.fromkeys(("cash", "assets", "product", "issuer", "class"), Fraction(0))
+    bought = trade.product
+    for product_id, value in positions.items():
+        if not value:
+            continue
+        product = facts.product_at(product_id, trade.fact.traded_at)
+        if product is not None and product.is_cash_like:
+            sums["cash"] += value
+            continue
+        sums["assets"] += value
+        if product_id == bought.product_id:
+            sums["product"] += value
+        if product is not None and product.issuer_id == bought.issuer_id:
+            sums["issuer"] += value
+        if product is not None and product.asset_class == bought.asset_class:
+            sums["class"] += value
+    return sums
+
+
+def limits(trade: Trade, params: Params) -> dict[str, Fraction]:
+    """The limits that bind this purchase, by dimension."""
+    bought = trade.product
+    found = {}
+    if bought.risk_level > 1:
+        is_r2 = bought.risk_level == 2
+        found["product"] = params.product_limit_r2 if is_r2 else params.product_limit
+        if bought.issuer_id:
+            found["issuer"] = params.issuer_limit_r2 if is_r2 else params.issuer_limit
+    safe = bought.asset_class == "cash" or (bought.asset_class == "fixed_income" and bought.risk_level <= 2)
+    if bought.asset_class and not safe:
+        found["class"] = params.class_limit
+    return found
+
+
+def _dimensions(trade: Trade, sums: Mapping[str, Fraction], denominator: Fraction, params: Params) -> list[Dimension]:
+    extra = params.high_risk_extra if trade.product.risk_level >= params.high_risk_level else 0
+    found = []
+    for name, limit in limits(trade, params).items():
+        share = (sums[name] + trade.amount) / denominator
+        points = params.base + params.slope * (share - limit) / (1 - limit) + extra
+        found.append(Dimension(name, sums[name], share, limit, points))
+    return found
+
+
+def _hit(trade: Trade, sums: Mapping[str, Fraction], denominator: Fraction, over: list[Dimension], version: int) -> Hit:
+    worst = max(over, key=lambda dimension: dimension.points)  # the first of equals
+    figures: dict[str, Any] = {
+        "dimension": worst.name,
+        "share": ratio(worst.share),
+        "limit": ratio(worst.limit),
+        "amount": money(trade.amount),
+        "assets": money(denominator),
+        "cash": money(sums["cash"]),
+        "product_risk_level": f"R{trade.product.risk_level}",
+        "issuer_id": trade.product.issuer_id,
+        "asset_class": trade.product.asset_class,
+        "over": {
+            dimension.name: {
+                "held": money(dimension.held),
+                "share": ratio(dimension.share),
+                "limit": ratio(dimension.limit),
+            }
+            for dimension in over
+        },
+    }
+    return Hit(
+        rule_id=RULE_ID,
+        rule_version=version,
+        evidence_key=trade.evidence_key,
+        customer_id=trade.fact.customer_id,
+        trade_id=trade.fact.trade_id,
+        trade_version=trade.fact.version,
+        occurred_at=trade.fact.traded_at,
+        score=score(worst.points),
+        subtypes=(CONCENTRATION,),
+        figures=figures,
+        advisor_id=trade.fact.advisor_id,
+        product_id=trade.fact.product_id,
+    )

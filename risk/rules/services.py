@@ -1,0 +1,276 @@
+"""Scans: evaluate the customers whose facts changed, and hand the findings to the alerts.
+
+How one batch goes (many scanners may run at once; each customer is with one of them at a time):
+1. Claim: mark the `core_change` rows of up to CHUNK waiting customers as ours for CLAIM_SECONDS. Claims of another
+   scanner that appeared meanwhile win: ours on that customer is given back.
+2. Read all their facts (five queries), after the claim: whatever is committed later has a row that is not ours.
+3. Evaluate each customer, without a lock or a transaction, and settle: risk.alerts keeps what is new, supersedes
+   what has other figures, withdraws what is gone.
+4. Delete exactly the rows claimed. If some are gone or another's, we were too slow and somebody newer has been here:
+   the customer is marked again, so that the last word is never an old one.
+A customer whose evaluation fails keeps its rows (claimed until they expire, so that it is tried again, later) and
+stops nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.db.models import Min, Q
+
+from config.base.clock import now
+from config.base.ids import check_id, new_id
+from config.base.trace import current_trace_id
+from guard.audit.models import Decision, EventType
+from guard.audit.services import record
+from memory.core.importer import mark
+from memory.core.models import CoreChange
+from memory.core.selectors import customers_facts, known_customer_ids, known_tenants
+from risk.alerts.services import settle_customer
+from risk.rules.engine import MODULES, Rule, evaluate, rule_with
+from risk.rules.hit import DATA_QUALITY
+from risk.rules.models import RiskRule, RuleStatus
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 50  # customers claimed and read at once
+CLAIM_SECONDS = 120  # a chunk takes about a second; a dead scanner's customers wait so long
+TICK_CUSTOMERS = 2000  # the most that one tick of the beat takes on
+
+
+@dataclass
+class ScanReport:
+    """What a scan did. failed: customers whose evaluation raised; they are tried again. hits: live after it."""
+
+    customers: int = 0
+    hits: int = 0
+    data_quality: int = 0
+    failed: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "customers": self.customers,
+            "hits": self.hits,
+            "data_quality": self.data_quality,
+            "failed": sorted(self.failed),
+        }
+
+
+def active_rules(*, tenant: str) -> list[Rule]:
+    """The rules in force in a tenant: the active version's parameters, or the figures of the rule's file as
+    version 1 where the tenant has activated none; a rule whose versions were all retired is off. One query."""
+    rows = RiskRule.objects.filter(tenant=tenant, status__in=[RuleStatus.ACTIVE, RuleStatus.RETIRED])
+    by_rule: dict[str, list[RiskRule]] = defaultdict(list)
+    for row in rows.order_by("version"):
+        by_rule[row.rule_id].append(row)
+    found = []
+    for rule_id in MODULES:
+        versions = by_rule.get(rule_id)
+        if not versions:
+            found.append(rule_with(rule_id, {}, 1))
+            continue
+        active = [row for row in versions if row.status == RuleStatus.ACTIVE]
+        if active:
+            found.append(rule_with(rule_id, active[-1].params, active[-1].version))
+    return found
+
+
+def scan(
+    *,
+    tenant: str | None = None,
+    customers: Iterable[str] | None = None,
+    everything: bool = False,
+    limit: int | None = None,
+    patience: float = 0.0,
+    audited: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> ScanReport:
+    """Evaluates what `core_change` holds, and settles it.
+
+    tenant: only this one (default: all). customers: just these, marked or not (needs a tenant). everything: mark
+    every customer first. limit: at most so many customers. patience: seconds to wait for customers that another
+    scanner has just now. audited: one `rule_scan` row a tenant that had work.
+    Errors: INVALID_ID for a customer or tenant; those of one customer's evaluation are counted, not raised.
+    """
+    wanted = None if customers is None else sorted({check_id("customer", name) for name in customers})
+    if tenant is not None:
+        check_id("tenant", tenant)
+    elif wanted is not None:
+        raise ValueError("customers belong to a tenant; name it")
+    if everything:
+        for name in [tenant] if tenant is not None else known_tenants():
+            mark(tenant=name, customer_ids=known_customer_ids(tenant=name), priority=1)
+    elif wanted is not None and tenant is not None:
+        mark(tenant=tenant, customer_ids=wanted)
+    rules: dict[str, list[Rule]] = {}
+    by_tenant: dict[str, ScanReport] = defaultdict(ScanReport)
+    total = ScanReport()
+    deadline = time.monotonic() + patience
+    while limit is None or total.customers + len(total.failed) < limit:
+        claim = _claim(tenant, wanted, CHUNK if limit is None else min(CHUNK, limit - total.customers))
+        if claim is None:
+            if time.monotonic() < deadline and _asked_for(tenant, wanted).exists():
+                time.sleep(0.1)
+                continue
+            break
+        for name, ids in claim.customers.items():
+            if name not in rules:
+                rules[name] = active_rules(tenant=name)
+            _scan_chunk(name, ids, claim, rules[name], by_tenant[name], progress)
+        total = _sum(by_tenant.values())
+    if audited:
+        for name, report in by_tenant.items():
+            _audit(name, report)
+    return total
+
+
+def _sum(reports: Iterable[ScanReport]) -> ScanReport:
+    total = ScanReport()
+    for report in reports:
+        total.customers += report.customers
+        total.hits += report.hits
+        total.data_quality += report.data_quality
+        total.failed.extend(report.failed)
+    return total
+
+
+def _audit(tenant: str, report: ScanReport) -> None:
+    if not report.failed:
+        decision = Decision.COMPLETED
+    else:
+        decision = Decision.PARTIAL if report.customers else Decision.FAILED
+    record(
+        tenant=tenant,
+        event_type=EventType.RULE_SCAN,
+        decision=decision,
+        actor_id="scan_trades",
+        object_type="risk_rule",
+        input_summary={
+            "customers": report.customers,
+            "hits": report.hits,
+            "data_quality": report.data_quality,
+            "failed": len(report.failed),
+        },
+    )
+
+
+# --- one chunk --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What a scanner has taken: its token, and the row ids by tenant and customer."""
+
+    token: str
+    rows: dict[tuple[str, str], list[int]]
+
+    @property
+    def customers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = defaultdict(list)
+        for tenant, customer_id in self.rows:
+            found[tenant].append(customer_id)
+        return found
+
+
+def _asked_for(tenant: str | None, wanted: Sequence[str] | None) -> Any:
+    rows = CoreChange.objects.all() if tenant is None else CoreChange.objects.filter(tenant=tenant)
+    return rows if wanted is None else rows.filter(customer_id__in=wanted)
+
+
+def _claim(tenant: str | None, wanted: Sequence[str] | None, size: int) -> _Claim | None:
+    """Step 1. None when nothing waits: one query."""
+    passed: set[tuple[str, str]] = set()
+    while True:
+        waiting = _asked_for(tenant, wanted).filter(Q(claimed_until=None) | Q(claimed_until__lt=now()))
+        waiting = waiting.values("tenant", "customer_id")
+        waiting = waiting.annotate(first=Min("priority"), oldest=Min("id")).order_by("first", "oldest")
+        names = [(row["tenant"], row["customer_id"]) for row in waiting[: size + len(passed)]]
+        names = [name for name in names if name not in passed][:size]
+        if not names:
+            return None
+        claim = _take(names)
+        if claim.rows:
+            return claim
+        passed.update(names)  # every one of them is with another scanner
+
+
+def _take(names: Sequence[tuple[str, str]]) -> _Claim:
+    token, moment = new_id(), now()
+    until = moment + timedelta(seconds=CLAIM_SECONDS)
+    by_tenant: dict[str, list[str]] = defaultdict(list)
+    for tenant, customer_id in names:
+        by_tenant[tenant].append(customer_id)
+    rows: dict[tuple[str, str], list[int]] = {}
+    for tenant, ids in by_tenant.items():
+        all_rows = CoreChange.objects.filter(tenant=tenant, customer_id__in=ids)
+        free = all_rows.filter(Q(claimed_until=None) | Q(claimed_until__lt=moment))
+        free.update(claim=token, claimed_until=until)
+        taken: dict[str, list[int]] = defaultdict(list)
+        foreign: set[str] = set()
+        for row_id, customer_id, holder, held_until in all_rows.values_list(
+            "id", "customer_id", "claim", "claimed_until"
+        ):
+            if holder == token:
+                taken[customer_id].append(row_id)
+            elif holder is not None and held_until >= moment:
+                foreign.add(customer_id)
+        if foreign:
+            ours = CoreChange.objects.filter(tenant=tenant, customer_id__in=foreign, claim=token)
+            ours.update(claim=None, claimed_until=None)
+        rows.update(
+            {(tenant, customer_id): found for customer_id, found in taken.items() if customer_id not in foreign}
+        )
+    return _Claim(token, rows)
+
+
+def _scan_chunk(
+    tenant: str,
+    ids: Sequence[str],
+    claim: _Claim,
+    rules: Sequence[Rule],
+    report: ScanReport,
+    progress: Callable[[int], None] | None,
+) -> None:
+    facts = customers_facts(tenant=tenant, customer_ids=ids)
+    for customer_id in ids:
+        try:
+            found = evaluate(facts[customer_id], rules)
+            settle_customer(
+                tenant=tenant,
+                customer_id=customer_id,
+                hits=list(found.hits),
+                final_trades=found.final_trades,
+                trace_id=current_trace_id(),
+                rule_ids={DATA_QUALITY, *(rule.rule_id for rule in rules)},
+            )
+        except DatabaseError:
+            # The database itself may be away: then the next customer fails too, and the claims simply expire.
+            logger.exception("scan of one customer failed in the database")
+            report.failed.append(customer_id)
+        except Exception:
+            logger.exception("scan of one customer failed")
+            report.failed.append(customer_id)
+        else:
+            _release(tenant, customer_id, claim)
+            report.customers += 1
+            quality = sum(1 for hit in found.hits if hit.rule_id == DATA_QUALITY)
+            report.data_quality += quality
+            report.hits += len(found.hits) - quality
+        if progress:
+            progress(1)
+
+
+def _release(tenant: str, customer_id: str, claim: _Claim) -> None:
+    """Step 4."""
+    row_ids = claim.rows[(tenant, customer_id)]
+    with transaction.atomic():
+        deleted, _kinds = CoreChange.objects.filter(id__in=row_ids, claim=claim.token).delete()
+        if deleted < len(row_ids):
+            mark(tenant=tenant, customer_ids=[customer_id])
