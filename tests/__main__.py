@@ -8,11 +8,11 @@ Exit code: 0 when both passed; else the first failure's. 5 (nothing selected) in
 
 from __future__ import annotations
 
-import os
-import subprocess
+import signal
 import sys
 from collections.abc import Sequence
 
+from config.supervisor import process as processes
 from tests.services import ServiceMissing, end_on_sigterm, services
 
 NOTHING_SELECTED = 5
@@ -20,11 +20,11 @@ NOTHING_SELECTED = 5
 
 def _pytest(arguments: Sequence[str], env: dict[str, str]) -> int:
     """Runs pytest in the terminal's own process group, so that Ctrl-C reaches it; waits for its clean-up."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", *arguments], env={**os.environ, **env})
+    process = processes.start([sys.executable, "-m", "pytest", *arguments], env=env, own_session=False)
     try:
         return process.wait()
     except KeyboardInterrupt:
-        process.terminate() if process.poll() is None else None
+        process.send_signal(signal.SIGINT)  # a second one from the terminal does no harm
         process.wait()
         raise
 

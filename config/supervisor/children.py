@@ -8,15 +8,25 @@ from dataclasses import dataclass
 
 _QUIET_ROOT = "ignore::RuntimeWarning:celery.platforms"  # containers run as root; celery warns of it on each start
 
+_NO_STATIC_ROOT = "ignore:No directory at:UserWarning"  # whitenoise serves from the apps until collectstatic ran
+_REDIS_CHATTER = ("oO0OoO0", "Redis version=", "Configuration loaded", "Server initialized", "Memory overcommit")
+
 
 @dataclass(frozen=True)
 class Child:
-    """One process. stop_after: seconds it gets to finish what it has in hand when it is asked to stop."""
+    """One process.
+
+    stop_after: seconds it gets to finish what it has in hand when it is asked to stop. stage: lower ones are
+    stopped first. death_signal: what the kernel sends it when its parent dies. noise: lines with one of these
+    words are not shown.
+    """
 
     name: str
     command: tuple[str, ...]
     stop_after: float
-    stop_signal: int = signal.SIGTERM
+    stage: int
+    death_signal: int = signal.SIGKILL
+    noise: tuple[str, ...] = ()
 
 
 def web(*, host: str, port: int) -> Child:
@@ -24,7 +34,7 @@ def web(*, host: str, port: int) -> Child:
     return Child(
         "web",
         (
-            *(sys.executable, "-m", "uvicorn", "config.asgi:application"),
+            *(sys.executable, "-W", _NO_STATIC_ROOT, "-m", "uvicorn", "config.asgi:application"),
             *("--host", host, "--port", str(port)),
             *("--ws", "websockets-sansio", "--lifespan", "off"),
             *("--no-access-log", "--log-level", "warning"),
@@ -32,6 +42,7 @@ def web(*, host: str, port: int) -> Child:
             *("--timeout-graceful-shutdown", "3"),
         ),
         stop_after=8,
+        stage=0,
     )
 
 
@@ -42,22 +53,30 @@ def worker(queue: str) -> Child:
     return Child(
         name,
         (
-            *(sys.executable, "-W", _QUIET_ROOT, "-m", "celery", "-A", "config", "worker"),
+            *(sys.executable, "-W", _QUIET_ROOT, "-m", "celery", "-q", "-A", "config", "worker"),
             *("--queues", queue, "--hostname", f"{name}@%h", "--pool", "solo"),
             *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
         ),
         stop_after=20,
+        stage=2,
     )
 
 
 def beat() -> Child:
     return Child(
         "beat",
-        (*(sys.executable, "-m", "celery", "-A", "config", "beat"), *("--pidfile", "", "--loglevel", "WARNING")),
+        (*(sys.executable, "-m", "celery", "-q", "-A", "config", "beat"), *("--pidfile", "", "--loglevel", "WARNING")),
         stop_after=5,
+        stage=1,
     )
 
 
+def embedded_redis(command: list[str]) -> Child:
+    """Last to stop: the workers write to it to the end. SIGTERM makes it sync its AOF and leave, also when it is
+    the kernel that sends it."""
+    return Child("redis", tuple(command), stop_after=20, stage=3, death_signal=signal.SIGTERM, noise=_REDIS_CHATTER)
+
+
 def all_of(*, host: str, port: int) -> list[Child]:
-    """Every Python process, in the order in which they are stopped: nothing new comes in, then the work ends."""
+    """Every Python process of an installation."""
     return [web(host=host, port=port), beat(), worker("default"), worker("publish"), worker("persist")]

@@ -39,9 +39,11 @@ def start(
     cwd: Path | None = None,
     stdout: int | IO[Any] | None = None,
     death_signal: int = signal.SIGKILL,
+    own_session: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Starts a child in a session and process group of its own, so that a terminal's Ctrl-C reaches only us.
+    """Starts a child that dies with us.
 
+    own_session: a session and process group of its own, so that a terminal's Ctrl-C reaches only us.
     env: added to our own environment. stdout: takes stderr too. Call it from the main thread: the kernel takes
     the death of the thread that forked for the death of the parent.
     """
@@ -52,7 +54,7 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.STDOUT if stdout is not None else None,
-        start_new_session=True,
+        start_new_session=own_session,
         preexec_fn=_tie(os.getpid(), death_signal),
     )
 
