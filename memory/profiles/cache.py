@@ -1,0 +1,158 @@
+"""The profile caches: read, fill, drop. One round trip each, for any number of profiles.
+
+Race safety. A reader that misses is given a generation. A writer deletes value and generation in one command after
+its commit. A fill names the generation of its miss and is kept only while that is still there: a reader that read
+MySQL before a writer's commit cannot put the old value back after it.
+
+On Redis being down or slow: a read is a miss without a generation (MySQL answers, nothing is filled), a drop is left
+to the sweeper. After a restart an old value can be served until the sweeper's next round, about a second.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from redis.exceptions import ResponseError
+
+from config.base.fields import canonical_json
+from config.base.redis import RedisUnavailable, Script, state, translated
+from memory.profiles import keys
+from memory.profiles.models import Layer
+
+logger = logging.getLogger(__name__)
+
+_read = Script.beside(__file__, "read")
+_fill = Script.beside(__file__, "fill")
+
+
+class Named(Protocol):
+    """Whatever names one profile: a model row, an outbox row, a Slot."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def layer(self) -> str: ...
+    @property
+    def customer_id(self) -> str: ...
+    @property
+    def advisor_id(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One profile's place in the cache."""
+
+    tenant: str
+    layer: str
+    customer_id: str
+    advisor_id: str = ""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The keys of value and generation. Errors: INVALID_ID (422)."""
+        return names_of(self)
+
+    @property
+    def ttl_ms(self) -> int:
+        return (
+            1000
+            * {
+                Layer.L1.value: keys.L1_SECONDS,
+                Layer.L2.value: keys.L2_SECONDS,
+                Layer.L3.value: keys.L3_SECONDS,
+            }[self.layer]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """document: what the cache held, or None. generation: with which a missing one may be filled; "" for never."""
+
+    document: dict[str, Any] | None
+    generation: str = ""
+
+
+def names_of(profile: Named) -> tuple[str, str]:
+    """The keys of a profile's value and generation. Errors: INVALID_ID (422)."""
+    tenant, customer_id = profile.tenant, profile.customer_id
+    if profile.layer == Layer.L1:
+        return keys.L1(tenant, customer_id=customer_id), keys.L1_GENERATION(tenant, customer_id=customer_id)
+    if profile.layer == Layer.L2:
+        ids = {"customer_id": customer_id, "advisor_id": profile.advisor_id}
+        return keys.L2(tenant, **ids), keys.L2_GENERATION(tenant, **ids)
+    return keys.L3(tenant, customer_id=customer_id), keys.L3_GENERATION(tenant, customer_id=customer_id)
+
+
+def read(slots: Sequence[Slot]) -> list[Found]:
+    """What the cache holds of these profiles. One round trip; with Redis away all are missing and not to be filled."""
+    names = [name for slot in slots for name in slot.names]
+    try:
+        answer = _read(state(), names, [secrets.token_hex(8), keys.GENERATION_SECONDS * 1000])
+    except RedisUnavailable:
+        return [Found(None)] * len(slots)
+    except ResponseError as error:
+        # Another team's program has put a list or a hash there: MySQL answers, and the intruder goes.
+        logger.warning("a profile key holds something else (%s): deleted", str(error).split(" ")[0])
+        _drop_names(names)
+        return [Found(None)] * len(slots)
+    return [_found(slot, answer[2 * at], answer[2 * at + 1]) for at, slot in enumerate(slots)]
+
+
+def _found(slot: Slot, value: str | None, generation: str | None) -> Found:
+    if not value:
+        return Found(None, generation or "")
+    try:
+        document = json.loads(value)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("customer_id") != slot.customer_id:
+        logger.warning("a %s profile key holds something else: deleted", slot.layer)
+        _drop_names(slot.names)
+        return Found(None)
+    return Found(document)
+
+
+def fill(entries: Iterable[tuple[Slot, str, dict[str, Any]]]) -> int:
+    """Keeps documents under the generations of their misses. One round trip; answers how many were kept."""
+    wanted = [(slot, generation, document) for slot, generation, document in entries if generation]
+    if not wanted:
+        return 0
+    names = [name for slot, _generation, _document in wanted for name in slot.names]
+    values = [
+        value for slot, generation, document in wanted for value in (generation, canonical_json(document), slot.ttl_ms)
+    ]
+    try:
+        return int(_fill(state(), names, values))
+    except RedisUnavailable:
+        return 0
+
+
+def drop(profiles: Iterable[Named]) -> None:
+    """Deletes values and generations of these profiles in one command. Errors: RedisUnavailable."""
+    names = sorted({name for profile in profiles for name in names_of(profile)})
+    if names:
+        with translated():
+            state().delete(*names)
+
+
+def drop_quietly(profiles: Iterable[Named]) -> bool:
+    """As `drop`; with Redis away it is left to the sweeper, and the answer is False."""
+    try:
+        drop(profiles)
+    except RedisUnavailable:
+        logger.warning("Redis is away: cached profiles are left to the sweeper")
+        return False
+    return True
+
+
+def _drop_names(names: Sequence[str]) -> None:
+    try:
+        with translated():
+            state().delete(*names)
+    except RedisUnavailable:
+        pass

@@ -1,0 +1,251 @@
+"""What a profile may hold: one typed schema per writer, unknown fields refused, sizes bounded.
+
+A schema is a version of itself: `schema_version` is stored with the fields, so that a later schema can read an older
+row. Amounts are strings in JSON, instants RFC 3339 in UTC, days `YYYY-MM-DD`. A field that is null is a field that
+is not there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    model_validator,
+)
+
+from config.base.clock import rfc3339
+
+# Bytes of one writer's fields in their canonical spelling.
+MAX_PAYLOAD_BYTES = 64 * 1024
+
+Instant = Annotated[AwareDatetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
+Day = dt.date
+DayOrInstant = Annotated[Day | Instant, Field(union_mode="smart")]
+Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=2)]
+Word = Annotated[str, Field(min_length=1, max_length=64)]
+Line = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+RiskLevel = Literal["R1", "R2", "R3", "R4", "R5"]
+Visibility = Literal["public", "advisor", "risk"]
+
+# Health and religion are not an advisor's to keep (sensitive personal information that advice does not need).
+_NOT_TO_KEEP = re.compile(
+    r"病史|患病|癌|肿瘤|糖尿病|高血压|心脏病|抑郁|艾滋|精神病|残疾|怀孕|流产|宗教|信教|佛教|道教|基督|天主教|伊斯兰|穆斯林|教徒|"
+    r"\b(cancer|tumou?r|diabet\w*|hypertension|depress(?:ion|ed)|hiv|aids|pregnan\w*|disabilit\w*|illness|disease|"
+    r"religio\w*|muslim|islam\w*|christian\w*|catholic\w*|buddhis\w*|jewish|hindu\w*)\b",
+    re.IGNORECASE,
+)
+# Words that would tip off whoever reads them outside risk: RISK-003, 004, 008 and what they are about.
+_TIPS_OFF = re.compile(
+    r"RISK[-_ ]?00[348]|large[-_ ]amount|structuring|agent[-_ ]behavio|money[-_ ]launder|\baml\b|suspicious|"
+    r"大额|拆分|反洗钱|洗钱|可疑交易|代理人行为",
+    re.IGNORECASE,
+)
+
+
+def _without_health_or_religion(text: str) -> str:
+    if _NOT_TO_KEEP.search(text):
+        raise ValueError("speaks of health or religion, which a profile does not keep; leave it out")
+    return text
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Remark = Annotated[Text, AfterValidator(_without_health_or_religion)]
+ShortRemark = Annotated[Line, AfterValidator(_without_health_or_religion)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Versioned(Strict):
+    schema_version: Literal[1] = 1
+
+    def stored(self) -> dict[str, Any]:
+        """The fields as JSON, those that are not there left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+# --- l1 ---------------------------------------------------------------------------------------------------------
+
+
+class Goal(Strict):
+    kind: Word
+    amount: Money | None = None
+    date: Day | None = None
+    priority: Annotated[int, Field(strict=True, ge=1, le=10)] | None = None
+
+
+class LiquidityNeed(Strict):
+    amount: Money
+    by: Day | None = None
+
+
+class Preferences(Strict):
+    like: list[Line] | None = Field(None, max_length=50)
+    avoid: list[Line] | None = Field(None, max_length=50)
+
+
+class DoNotContact(Strict):
+    channels: list[Word] | None = Field(None, max_length=20)
+    hours: Word | None = Field(None, description="local hours, such as 22:00-08:00")
+    until: DayOrInstant | None = None
+
+
+class Consent(Strict):
+    purpose: Line
+    granted_at: Instant
+    withdrawn_at: Instant | None = None
+
+
+class L1Own(Versioned):
+    """l1, what the customer told us: written by the customer agent, never the assessment."""
+
+    occupation: Line | None = None
+    income_band: Word | None = None
+    net_assets_band: Word | None = None
+    experience_years: Annotated[int, Field(strict=True, ge=0, le=100)] | None = None
+    complex_experience: StrictBool | None = None
+    goals: list[Goal] | None = Field(None, max_length=30)
+    horizon_months: Annotated[int, Field(strict=True, ge=0, le=1200)] | None = None
+    liquidity_needs: list[LiquidityNeed] | None = Field(None, max_length=30)
+    max_drawdown_pct: Annotated[float, Field(strict=True, ge=0, le=100)] | None = None
+    preferences: Preferences | None = None
+    do_not_contact: DoNotContact | None = None
+    language: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$")] | None = None
+    consents: list[Consent] | None = Field(None, max_length=50)
+
+
+class L1Core(Versioned):
+    """l1, from the core system: written by the core sync alone."""
+
+    name: Annotated[str, Field(max_length=200)] | None = None
+    gender: Word | None = None
+    birth_date: Day | None = None
+    id_no_masked: Word | None = None
+    phone_masked: Word | None = None
+    investor_type: Literal["ordinary", "professional"] | None = None
+    civil_capacity: Word | None = None
+    c_level: Literal["C1", "C2", "C3", "C4", "C5"] | None = None
+    is_lowest: StrictBool | None = None
+    assessed_at: Instant | None = None
+    valid_until: Day | None = Field(None, description="last day on which the assessment counts")
+    assessment_id: Id | None = None
+
+
+# Computed at read, so that no cache can hold them past their day.
+L1_DERIVED = frozenset({"is_elderly", "assessment_status"})
+L1_CORE_ONLY = frozenset(L1Core.model_fields) - {"schema_version"}
+
+# --- l2 ---------------------------------------------------------------------------------------------------------
+
+
+class Note(Strict):
+    text: Remark
+    at: Instant | None = Field(None, description="the write's instant where it is not given")
+    trace_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+
+
+class HouseholdMember(Strict):
+    relation: Word
+    note: Annotated[str, Field(max_length=500), AfterValidator(_without_health_or_religion)] | None = None
+
+
+class NextStep(Strict):
+    action: ShortRemark
+    due: DayOrInstant | None = None
+    status: Word | None = None
+
+
+class Explanation(Strict):
+    product_id: Id
+    text: Text
+    at: Instant | None = Field(None, description="the write's instant where it is not given")
+
+
+class L2Own(Versioned):
+    """l2, an advisor's view of one customer: written by the advisor agent. Health and religion are refused."""
+
+    stage: Word | None = None
+    notes: list[Note] | None = Field(None, max_length=200)
+    needs: Annotated[list[Remark], Field(max_length=50), BeforeValidator(_as_list)] | None = None
+    household: list[HouseholdMember] | None = Field(None, max_length=30)
+    next_steps: list[NextStep] | None = Field(None, max_length=50)
+    last_contact_at: Instant | None = None
+    channel: Word | None = None
+    explanations_given: list[Explanation] | None = Field(None, max_length=100)
+
+
+L2_SYSTEM_ONLY = frozenset({"asset_snapshot", "snapshot_at", "core_as_of"})
+
+# --- l3 ---------------------------------------------------------------------------------------------------------
+
+
+class Visible(Strict):
+    visibility: Visibility = Field("risk", description="who may read it; where it is not said, risk alone")
+    since: DayOrInstant | None = None
+    until: DayOrInstant | None = Field(None, description="a day counts whole, an instant ends before itself")
+
+    @model_validator(mode="after")
+    def _tips_nobody_off(self) -> Visible:
+        said = " ".join(str(value) for value in (getattr(self, "code", ""), getattr(self, "text", "")) if value)
+        if self.visibility != "risk" and _TIPS_OFF.search(said):
+            raise ValueError("comes from RISK-003, 004 or 008 and would tip off: its visibility must be risk")
+        return self
+
+
+class Flag(Visible):
+    code: Id
+
+
+class Restriction(Visible):
+    code: Literal["max_risk_level", "no_complex", "no_new_purchase", "dual_recording_required", "callback_required"]
+    value: RiskLevel | None = Field(None, description="the level, for max_risk_level")
+    text: Annotated[str, Field(max_length=500)] | None = None
+
+    @model_validator(mode="after")
+    def _level_where_it_belongs(self) -> Restriction:
+        if (self.code == "max_risk_level") != (self.value is not None):
+            raise ValueError("value is a level R1 to R5 with max_risk_level, and absent with every other code")
+        return self
+
+
+class L3Shared(Versioned):
+    """l3, what may leave MySQL: entries of visibility risk stay behind."""
+
+    risk_score: Annotated[int, Field(strict=True, ge=0, le=100)] | None = None
+    risk_level: Literal["low", "medium", "high", "critical"] | None = None
+    flags: list[Flag] | None = Field(None, max_length=100)
+    restrictions: list[Restriction] | None = Field(None, max_length=50)
+    valid_until: DayOrInstant | None = None
+    reviewed_by: Id | None = None
+
+
+class L3Internal(Strict):
+    """l3, what stays in MySQL and with risk."""
+
+    aml_rating: Word | None = None
+    reasons: Annotated[list[Text], Field(max_length=100), BeforeValidator(_as_list)] | None = None
+    open_alerts: list[Id] | None = Field(None, max_length=200)
+
+
+class L3Own(L3Shared, L3Internal):
+    """l3, risk's view: written by the risk agent."""
+
+
+L3_INTERNAL = frozenset(L3Internal.model_fields)
