@@ -7,16 +7,16 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 http_application = get_asgi_application()
 
-from channels.auth import AuthMiddlewareStack  # noqa: E402 - Django must be set up first
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402 - Django must be set up first
+from channels.sessions import SessionMiddlewareStack  # noqa: E402
 
+from risk.feed.origin import SameOrigin  # noqa: E402
 from risk.feed.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": http_application,
-        # A wrong Origin is refused with 403 before the consumer runs.
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        # A wrong Origin is refused with 403 before the consumer runs. The consumer looks up whose login it is.
+        "websocket": SameOrigin(SessionMiddlewareStack(URLRouter(websocket_urlpatterns))),
     }
 )

@@ -236,6 +236,11 @@ SESSION_WINDOW = envint("SESSION_WINDOW", 20, low=1, high=200)
 SESSION_SEQ_LEASE = envint("SESSION_SEQ_LEASE", 1000, low=1)  # message numbers that MySQL leases to Redis at once
 PRINCIPAL_CACHE_SECONDS = 5.0
 
+# --- live feed ---------------------------------------------------------------------------------------------------
+
+# Seconds between heartbeats of a websocket; with each the login is looked up again and missed events are filled in.
+FEED_HEARTBEAT_SECONDS = envint("FEED_HEARTBEAT_SECONDS", 15, low=1, high=300)
+
 # --- logging: one line an event, trace id on each, no bodies, no keys ----------------------------------------------
 
 LOGGING = {
