@@ -1,8 +1,61 @@
-from django.http import HttpRequest, HttpResponse
+"""`/health/live`, `/health/ready` and `/metrics`: for orchestrators and monitoring, without login."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+from config import checks
 
 
+@require_safe
+@never_cache
 def live(request: HttpRequest) -> HttpResponse:
-    return HttpResponse("ok")
+    """The process runs and answers. It asks nothing of others: a restart mends no database."""
+    return HttpResponse("ok", content_type="text/plain")
 
 
-ready = metrics = live
+@require_safe
+@never_cache
+def ready(request: HttpRequest) -> HttpResponse:
+    """200 when every check passes, else 503 with the reasons by name."""
+    results = checks.readiness()
+    failed = [result for result in results if not result.ok]
+    body = {
+        "status": "not_ready" if failed else "ready",
+        "reasons": [f"{result.name}: {result.detail}" for result in failed],
+        "checks": {result.name: _shown(result) for result in results},
+    }
+    return JsonResponse(body, status=503 if failed else 200)
+
+
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus text. What cannot be measured now is absent, which is not the same as 0."""
+    return HttpResponse(generate_latest(_registry(checks.readiness())), content_type=CONTENT_TYPE_LATEST)
+
+
+def _shown(result: checks.Result) -> dict[str, object]:
+    shown: dict[str, object] = {"ok": result.ok, "detail": result.detail}
+    if result.value is not None:
+        shown["seconds"] = round(result.value, 3)
+    return shown
+
+
+def _registry(results: Iterable[checks.Result]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    passed = Gauge("xinghuo_check_ok", "1 when the readiness check passes", ["check"], registry=registry)
+    lags = {
+        "worker_lag": "Age of the oldest message that is not in the database yet",
+        "outbox_lag": "Age of the oldest alert event that is not sent yet",
+    }
+    for result in results:
+        passed.labels(result.name).set(1 if result.ok else 0)
+        if result.name in lags and result.value is not None:
+            Gauge(f"xinghuo_{result.name}_seconds", lags[result.name], registry=registry).set(result.value)
+    return registry

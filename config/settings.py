@@ -165,6 +165,10 @@ CHANNEL_LAYERS = {
     }
 }
 
+# Seconds that the oldest unsaved message, and the oldest unsent alert event, may be old before /health/ready says no.
+READY_MAX_WORKER_LAG = float(envint("READY_MAX_WORKER_LAG", 30, low=1))
+READY_MAX_OUTBOX_LAG = float(envint("READY_MAX_OUTBOX_LAG", 30, low=1))
+
 # --- Celery: draining and publishing have queues of their own, which a long job cannot starve ---------------------
 
 CELERY_TASK_DEFAULT_QUEUE = "default"

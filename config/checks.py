@@ -1,0 +1,212 @@
+"""Is this installation fit to serve? The same checks for `/health/ready`, `/metrics` and `manage.py doctor`.
+
+Each has a short time-out, says what is wrong in a sentence and what to do, and never raises.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection, connections
+
+from config.base.clock import now
+from guard.audit import triggers
+from memory.sessions.keys import PENDING
+from risk.alerts.models import AlertOutbox
+
+TIMEOUT = 2.0  # seconds for one check
+LEAST_REDIS = (6, 2)
+
+
+@dataclass(frozen=True)
+class Result:
+    """ok; detail: a sentence; advice: what to do when not ok; value: seconds or a count where the check measures."""
+
+    name: str
+    ok: bool
+    detail: str
+    advice: str = ""
+    value: float | None = None
+
+
+# --- time-outs --------------------------------------------------------------------------------------------------
+
+_hanging: dict[str, float] = {}  # name of a check whose thread has not come back -> when it began
+_hanging_lock = threading.Lock()
+
+
+def _bounded(name: str, check: Callable[[], Result]) -> Result:
+    """`check` in a thread of its own, given up after TIMEOUT. While one hangs no second is started: a database that
+    answers nothing costs one thread, not one a probe."""
+    with _hanging_lock:
+        since = _hanging.get(name)
+        if since is not None:
+            return Result(name, False, f"no answer for {time.monotonic() - since:.0f} s", "is the server overloaded?")
+        _hanging[name] = time.monotonic()
+    found: list[Result] = []
+
+    def run() -> None:
+        try:
+            found.append(check())
+        except Exception as error:  # noqa: BLE001 - a check that fails is a finding, and its text may hold a password
+            found.append(Result(name, False, f"the check failed ({type(error).__name__})", "see the log"))
+        finally:
+            connections.close_all()
+            with _hanging_lock:
+                _hanging.pop(name, None)
+
+    thread = threading.Thread(target=run, name=f"check-{name}", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT)
+    if found:
+        return found[0]
+    return Result(name, False, f"no answer within {TIMEOUT:.0f} s", "is the server reachable and not overloaded?")
+
+
+# --- checks -----------------------------------------------------------------------------------------------------
+
+
+def database() -> Result:
+    def check() -> Result:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                cursor.fetchone()
+        except DatabaseError as error:
+            return Result(
+                "database",
+                False,
+                f"the database does not answer ({_number(error)})",
+                "check the server and DATABASE_URL",
+            )
+        return Result("database", True, f"{_database_name()} answers")
+
+    return _bounded("database", check)
+
+
+def audit_triggers() -> Result:
+    def check() -> Result:
+        try:
+            gone = triggers.missing(connection)
+        except DatabaseError as error:
+            return Result("audit_triggers", False, f"not known while the database is away ({_number(error)})")
+        if gone:
+            return Result(
+                "audit_triggers",
+                False,
+                f"audit_log can be changed: {', '.join(gone)} missing",
+                "run manage.py migrate with an account that has the TRIGGER right",
+            )
+        return Result("audit_triggers", True, "audit_log accepts INSERT only")
+
+    return _bounded("audit_triggers", check)
+
+
+def outbox_lag() -> Result:
+    """Age in seconds of the oldest event that the feed's publisher has not sent."""
+
+    def check() -> Result:
+        try:
+            oldest = (
+                AlertOutbox.objects.filter(published_at=None)
+                .order_by("id")
+                .values_list("created_at", flat=True)
+                .first()
+            )
+        except DatabaseError as error:
+            return Result("outbox_lag", False, f"not known while the database is away ({_number(error)})")
+        age = max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
+        return _lag(
+            "outbox_lag",
+            age,
+            settings.READY_MAX_OUTBOX_LAG,
+            "the oldest unsent alert event",
+            "is the worker of the queue publish running? manage.py publish_outbox sends by hand",
+        )
+
+    return _bounded("outbox_lag", check)
+
+
+def _client(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0)
+
+
+def redis_state() -> Result:
+    """The state Redis answers, is new enough, keeps what it is given, and says so when it cannot."""
+    client = _client(settings.REDIS_URL)
+    try:
+        info: dict[str, Any] = client.info()  # type: ignore[assignment]
+    except (redis.exceptions.RedisError, OSError) as error:
+        advice = "start it: make run" if settings.EMBEDDED_REDIS else "check the server and REDIS_URL"
+        return Result("redis", False, f"Redis does not answer ({type(error).__name__})", advice)
+    finally:
+        client.close()
+    version = str(info.get("redis_version", "0"))
+    faults: list[tuple[str, str]] = []
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < LEAST_REDIS:
+        faults.append((f"version {version} is older than 6.2", "upgrade it"))
+    if info.get("maxmemory_policy") != "noeviction":
+        policy = info.get("maxmemory_policy")
+        faults.append((f"maxmemory-policy is {policy}: it may drop messages", "CONFIG SET maxmemory-policy noeviction"))
+    if not info.get("aof_enabled"):
+        faults.append(("AOF is off: a restart loses what is queued", "CONFIG SET appendonly yes"))
+    elif info.get("aof_last_write_status", "ok") != "ok":
+        faults.append(("it cannot write its AOF", "is its disk full?"))
+    if str(info.get("role")) != "master":
+        faults.append(("it is a replica and takes no writes", "point REDIS_URL at the master or at Sentinel"))
+    if faults:
+        return Result("redis", False, "; ".join(fault for fault, _ in faults), "; ".join(cure for _, cure in faults))
+    return Result("redis", True, f"Redis {version} answers, AOF on, noeviction")
+
+
+def worker_lag() -> Result:
+    """Age in seconds of the oldest message that is not in the database yet; entry ids are the server's own clock."""
+    client = _client(settings.REDIS_URL)
+    try:
+        pipe = client.pipeline(transaction=False)
+        pipe.xrange(PENDING(), count=1)
+        pipe.time()
+        oldest, (seconds, micros) = pipe.execute()
+    except (redis.exceptions.RedisError, OSError) as error:
+        return Result("worker_lag", False, f"not known while Redis is away ({type(error).__name__})")
+    finally:
+        client.close()
+    age = 0.0
+    if oldest:
+        age = max(0.0, seconds + micros / 1e6 - int(str(oldest[0][0]).partition("-")[0]) / 1000)
+    return _lag(
+        "worker_lag",
+        age,
+        settings.READY_MAX_WORKER_LAG,
+        "the oldest message not yet in the database",
+        "is the worker of the queue persist running? manage.py drain_messages drains by hand",
+    )
+
+
+def readiness() -> list[Result]:
+    """What `/health/ready` asks, in the order in which a reader wants the reasons."""
+    return [database(), audit_triggers(), redis_state(), worker_lag(), outbox_lag()]
+
+
+def _lag(name: str, age: float, limit: float, what: str, advice: str) -> Result:
+    if age > limit:
+        return Result(name, False, f"{what} is {age:.0f} s old; {limit:.0f} s is the limit", advice, age)
+    return Result(name, True, f"{what} is {age:.1f} s old" if age else "nothing is waiting", value=age)
+
+
+def _database_name() -> str:
+    if connection.vendor == "sqlite":
+        return "SQLite"
+    return "MariaDB" if getattr(connection, "mysql_is_mariadb", False) else "MySQL"
+
+
+def _number(error: DatabaseError) -> str:
+    """The driver's error number: its text may hold an account's name."""
+    first = error.args[0] if error.args else ""
+    return f"{type(error).__name__} {first}" if isinstance(first, int) else type(error).__name__
