@@ -84,6 +84,8 @@ def sqlite_database(path: str) -> dict[str, object]:
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": path,
+        # A file, as in earnest: an in-memory database that threads share has table locks instead of WAL.
+        "TEST": {"NAME": f"{path}.test"},
         "OPTIONS": {
             "timeout": 20,
             "transaction_mode": "IMMEDIATE",

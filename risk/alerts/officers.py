@@ -229,8 +229,9 @@ def _text(text: str, *, minimum: int, why: str = "") -> str:
     return text
 
 
-def _find(tenant: str, alert_id: str) -> RiskAlert:
-    alert = RiskAlert.objects.select_related("assignee").filter(tenant=tenant, alert_id=alert_id).first()
+def _find(tenant: str, alert_id: str, *, lock: bool = False) -> RiskAlert:
+    rows = RiskAlert.objects.select_for_update() if lock else RiskAlert.objects.all()
+    alert = rows.filter(tenant=tenant, alert_id=alert_id).first()
     if alert is None:
         raise DomainError("ALERT_NOT_FOUND", f"no alert {alert_id[:64]!r} in this tenant")
     return alert
@@ -241,7 +242,8 @@ def _act(tenant: str, alert_id: str, version: int | None, work: Callable[[RiskAl
 
     def attempt() -> RiskAlert:
         with transaction.atomic():
-            alert = _find(tenant, alert_id)
+            # Locked, so that a hit that joins at this moment is before or after the act, not in the middle of it.
+            alert = _find(tenant, alert_id, lock=True)
             if version is not None and alert.version != version:
                 raise _conflict(alert, version)
             work(alert)

@@ -63,7 +63,9 @@ def make_hit(
     )
 
 
-def settle(*hits: Hit, final: dict[str, FinalTrade] | None = None, tenant: str = "default", **more: Any) -> SettleResult:
+def settle(
+    *hits: Hit, final: dict[str, FinalTrade] | None = None, tenant: str = "default", **more: Any
+) -> SettleResult:
     """All that is true of the customer now."""
     customer = more.pop("customer", hits[0].customer_id if hits else "C0000017")
     trades = {hit.trade_id: FinalTrade(hit.trade_version, "executed") for hit in hits} | (final or {})
