@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 
@@ -11,6 +15,18 @@ class XinghuoAdminSite(AdminSite):
     site_header = _("Xinghuo risk console")
     site_title = _("Xinghuo")
     index_title = _("Overview")
+    # The header leads to what people use; the list of all tables stands on the overview.
+    enable_nav_sidebar = False
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        from risk.console.feed import feed_context
+
+        return {**super().each_context(request), **feed_context(request)}
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        from risk.console.overview import overview_context
+
+        return super().index(request, {**overview_context(request), **(extra_context or {})})
 
 
 class XinghuoAdminConfig(AdminConfig):

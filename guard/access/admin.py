@@ -1,0 +1,205 @@
+"""Agent keys, people and their tenants. Keys are issued and revoked by the services, and shown once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from config.base.clock import now
+from config.base.errors import DomainError
+from config.base.ids import check_id
+from guard.access.models import Agent, AgentPrincipal, StaffMember
+from guard.access.services import issue_key, revoke_key
+from guard.access.staff_admin import ReadOnlyAdmin, request_tenant
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+
+
+class IssueKeyForm(forms.Form):
+    agent = forms.ChoiceField(label=gettext_lazy("AI agent"), choices=Agent.choices)
+    actor_id = forms.CharField(
+        label=gettext_lazy("Bound actor"),
+        max_length=64,
+        required=False,
+        help_text=gettext_lazy("Leave empty for a service that names its actor with each request."),
+    )
+    expires_days = forms.IntegerField(
+        label=gettext_lazy("Valid for (days)"),
+        min_value=1,
+        max_value=3650,
+        required=False,
+        help_text=gettext_lazy("Leave empty for a key that stays valid until it is revoked."),
+    )
+    note = forms.CharField(label=gettext_lazy("Note"), max_length=200, required=False)
+
+    def clean_actor_id(self) -> str:
+        actor_id: str = self.cleaned_data["actor_id"]
+        if actor_id:
+            try:
+                check_id("actor", actor_id)
+            except DomainError:
+                raise ValidationError(gettext_lazy("Use 1 to 64 of A-Z a-z 0-9 _ . -")) from None
+        return actor_id
+
+
+@admin.register(AgentPrincipal)
+class AgentPrincipalAdmin(ReadOnlyAdmin):
+    list_display = ("principal_id", "agent", "actor_id", "note", "state", "created_at", "expires_at")
+    list_filter = ("agent",)
+    exact_search = ("principal_id", "actor_id")
+    exclude = ("key_digest",)
+    actions = ("revoke",)
+    change_form_template = "guard/principal.html"
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("guard.add_agentprincipal")  # type: ignore[union-attr]
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("guard.change_agentprincipal")  # type: ignore[union-attr]
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, principal: AgentPrincipal) -> str:
+        if principal.revoked_at:
+            return _("revoked")
+        if principal.expires_at and principal.expires_at <= now():
+            return _("expired")
+        return _("valid")
+
+    @admin.action(description=gettext_lazy("Revoke the selected keys"), permissions=["revoke"])
+    def revoke(self, request: HttpRequest, principals: QuerySet[AgentPrincipal]) -> None:
+        count = 0
+        for principal in principals.filter(revoked_at=None):
+            revoke_key(principal_id=principal.principal_id, revoked_by=request.user.get_username())
+            count += 1
+        messages.success(request, _("%(count)d keys revoked. They stop working within 5 seconds.") % {"count": count})
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Issues a key. The answer to the POST shows it, and nothing can show it again."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = IssueKeyForm(request.POST or None)
+        issued = None
+        if request.method == "POST" and form.is_valid():
+            days = form.cleaned_data["expires_days"]
+            issued = issue_key(
+                agent=form.cleaned_data["agent"],
+                tenant=request_tenant(request),
+                actor_id=form.cleaned_data["actor_id"],
+                expires_in=timedelta(days=days) if days else None,
+                note=form.cleaned_data["note"],
+                issued_by=request.user.get_username(),
+            )
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("The new agent key") if issued else _("Issue an agent key"),
+            "opts": self.opts,
+            "form": form,
+            "issued": issued,
+        }
+        response = TemplateResponse(request, "guard/issue_key.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Shows the key's row; a POST with `revoke` ends it."""
+        if request.method == "POST":
+            if not self.has_revoke_permission(request):
+                raise PermissionDenied
+            found = self.get_queryset(request).filter(pk=object_id).first()
+            if found is not None and "revoke" in request.POST:
+                revoke_key(principal_id=found.principal_id, revoked_by=request.user.get_username())
+                messages.success(request, _("The key is revoked. It stops working within 5 seconds."))
+            return self.response_post_save_change(request, found)
+        extra = {**(extra_context or {}), "may_revoke": self.has_revoke_permission(request)}
+        return super().change_view(request, object_id, form_url, extra)
+
+
+@admin.register(StaffMember)
+class StaffMemberAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Who works for which tenant; without a row, `default`."""
+
+    list_display = ("user", "tenant")
+    list_select_related = ("user",)
+    raw_id_fields = ("user",)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)
+        # A platform's superuser runs all tenants; anyone else sees and changes their own.
+        return rows if request.user.is_superuser else rows.filter(tenant=request_tenant(request))  # type: ignore[union-attr]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return () if request.user.is_superuser else ("tenant",)  # type: ignore[union-attr]
+
+    def save_model(self, request: HttpRequest, obj: StaffMember, form: Any, change: bool) -> None:
+        if not request.user.is_superuser:  # type: ignore[union-attr]
+            obj.tenant = request_tenant(request)
+        super().save_model(request, obj, form, change)
+
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
+    """People and their roles. Only a superuser touches superusers; people leave by losing `active`, not by deletion,
+    since what they did keeps pointing at them. Each role given or taken is an audit row."""
+
+    show_full_result_count = False
+    list_display = ("username", "last_name", "first_name", "is_active", "is_staff", "is_superuser", "last_login")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        allowed = super().has_change_permission(request, obj)
+        return allowed and (obj is None or not obj.is_superuser or request.user.is_superuser)  # type: ignore[union-attr]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        fields = ("last_login", "date_joined")
+        return fields if request.user.is_superuser else (*fields, "is_superuser", "user_permissions")  # type: ignore[union-attr]
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        person: User = form.instance
+        with transaction.atomic():
+            before = set(person.groups.values_list("name", flat=True))
+            super().save_related(request, form, formsets, change)
+            after = set(person.groups.values_list("name", flat=True))
+            for decision, roles in ((Decision.GRANTED, after - before), (Decision.REVOKED, before - after)):
+                for role in sorted(roles):
+                    record(
+                        tenant=request_tenant(request),
+                        event_type=EventType.ROLE,
+                        decision=decision,
+                        actor_type=ActorType.STAFF,
+                        actor_id=request.user.get_username(),
+                        object_type="user",
+                        object_id=person.get_username(),
+                        code=role,
+                        input_summary={"role": role},
+                    )
+
+
+@admin.register(Group)
+class RoleAdmin(GroupAdmin):  # type: ignore[type-arg]
+    """Roles. The four that the system knows are made after every migrate; nobody deletes one here."""
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

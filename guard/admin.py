@@ -1,0 +1,4 @@
+"""Admin pages of the rooms, where Django looks for them."""
+
+import guard.access.admin
+import guard.audit.admin  # noqa: F401

@@ -1,0 +1,66 @@
+"""Profiles, to look at: they are written through the API, where the access matrix decides. Each look is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from guard.access.masking import mask
+from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
+
+
+class ProfileAdmin(ReadOnlyAdmin):
+    list_display = ("customer", "version", "updated_at", "updated_by")
+    exact_search = ("customer_id",)
+    search_help_text = _("Exactly a customer")
+    ordering = ("-id",)
+    readonly_fields = ("content",)
+    exclude = ("payload", "core", "internal", "asset_snapshot")
+
+    @admin.display(description=_("customer"))
+    def customer(self, row: Profile) -> str:
+        return mask(row.customer_id)
+
+    @admin.display(description=_("fields"))
+    def content(self, row: Profile) -> SafeString:
+        names = ("payload", "core", "internal", "asset_snapshot")
+        return pretty({name: getattr(row, name) for name in names if getattr(row, name, None)})
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        response = super().change_view(request, object_id, form_url, extra_context)
+        if response.status_code == 200 and self.has_view_permission(request):
+            record(
+                tenant=request_tenant(request),
+                event_type=EventType.UNMASK,
+                decision=Decision.GRANTED,
+                actor_type=ActorType.STAFF,
+                actor_id=request.user.get_username(),
+                object_type=self.opts.db_table[:32],
+                object_id=object_id[:64],
+            )
+        return response
+
+
+@admin.register(CustomerProfileL1)
+class CustomerProfileL1Admin(ProfileAdmin):
+    pass
+
+
+@admin.register(CustomerProfileL2)
+class CustomerProfileL2Admin(ProfileAdmin):
+    list_display = ("customer", "advisor_id", "version", "updated_at", "updated_by")
+    exact_search = ("customer_id", "advisor_id")
+
+
+@admin.register(CustomerProfileL3)
+class CustomerProfileL3Admin(ProfileAdmin):
+    pass

@@ -1,0 +1,126 @@
+"""The officers' acts between the page and `risk.alerts.services`: forms, calls, and what a refusal says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.forms import Form
+from django.http import HttpRequest, QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from config.base.clock import business_zone
+from config.base.errors import DomainError
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+from risk.alerts import services
+from risk.alerts.models import DISPOSED, AlertStatus, DispositionCode, RiskAlert
+from risk.console.feed import DISPOSE
+from risk.console.forms import DispositionForm, NoteForm, ReopenForm, VersionForm
+
+ACTS = ("claim", "release", "dispose", "reopen", "note")
+DONE = {
+    "claim": gettext_lazy("The alert is yours."),
+    "release": gettext_lazy("The alert is back in the queue."),
+    "dispose": gettext_lazy("The disposition is recorded."),
+    "reopen": gettext_lazy("The alert is open again, and yours."),
+    "note": gettext_lazy("The note is on the timeline."),
+}
+
+
+def allowed_acts(alert: RiskAlert, user: Any) -> frozenset[str]:
+    """The controls that the page offers an officer; the services decide again."""
+    acts = {"note"}
+    if alert.status == AlertStatus.PENDING:
+        acts |= {"claim", "dispose"}
+    elif alert.status == AlertStatus.IN_REVIEW:
+        acts.add("release")
+        if alert.assignee_id == user.pk:  # type: ignore[attr-defined]
+            acts.add("dispose")
+    elif alert.status in DISPOSED:
+        acts.add("reopen")
+        if alert.status == AlertStatus.CONFIRMED:
+            acts.add("dispose")
+    return frozenset(acts)
+
+
+def form_of(name: str, alert: RiskAlert, data: QueryDict) -> Form:
+    if name == "dispose":
+        return DispositionForm(data, alert=alert)
+    return {"note": NoteForm, "reopen": ReopenForm}.get(name, VersionForm)(data)
+
+
+def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any]) -> None:
+    """Errors: those of the service."""
+    if name == "claim":
+        services.claim(alert_id=alert.pk, officer=officer, version=cleaned["version"])
+    elif name == "release":
+        services.release(alert_id=alert.pk, officer=officer, version=cleaned["version"])
+    elif name == "reopen":
+        services.reopen(alert_id=alert.pk, officer=officer, version=cleaned["version"], text=cleaned["text"])
+    elif name == "note":
+        services.add_note(alert_id=alert.pk, officer=officer, text=cleaned["text"])
+    else:
+        services.dispose(
+            alert_id=alert.pk,
+            officer=officer,
+            version=cleaned["version"],
+            to_status=cleaned["status"],
+            code=cleaned["code"],
+            text=cleaned["text"],
+        )
+
+
+def record_refusal(request: HttpRequest, alert: RiskAlert, name: str) -> None:
+    """The audit row of somebody who tried what the role does not allow."""
+    record(
+        tenant=alert.tenant,
+        event_type=EventType.AUTHZ,
+        decision=Decision.FORBIDDEN,
+        actor_type=ActorType.STAFF,
+        actor_id=request.user.get_username(),
+        object_type="risk_alert",
+        object_id=alert.pk,
+        code="FORBIDDEN",
+        input_summary={"code": "FORBIDDEN", "action": name, "permission": DISPOSE},
+    )
+
+
+def conflict_of(error: DomainError, *, keep: bool) -> dict[str, Any]:
+    """Who was first, what they did and when, in the reader's language."""
+    extra = error.extra
+    if error.code == "ALERT_CONFLICT" and extra.get("by"):
+        values = {"who": extra["by"], "when": _local(extra.get("at", "")), "status": _status(extra.get("status_now"))}
+        sentences = {
+            "claim": _("%(who)s claimed this alert at %(when)s."),
+            "release": _("%(who)s released this alert at %(when)s."),
+            "dispose": _("%(who)s disposed of this alert at %(when)s: %(status)s."),
+            "reopen": _("%(who)s reopened this alert at %(when)s."),
+        }
+        headline = sentences.get(extra.get("action", ""), _("%(who)s acted on this alert at %(when)s.")) % values
+        code = extra.get("code_given", "")
+        detail = f"{code} {DispositionCode(code).label}" if code in DispositionCode.values else ""
+    elif error.code == "VERSION_CONFLICT":
+        headline = _("The evidence has changed since you opened this alert.")
+        detail = _("It has %(hits)s hits now. Look at them before you decide.") % {"hits": extra.get("hits", "?")}
+    elif error.code == "INVALID_TRANSITION":
+        headline = _("The alert is %(status)s now, and this cannot be done from there.") % {
+            "status": _status(extra.get("status_now"))
+        }
+        detail = ""
+    else:
+        headline, detail = _("This was not accepted."), error.detail
+    return {"headline": headline, "detail": detail, "keep": keep}
+
+
+def _status(value: Any) -> str:
+    return str(AlertStatus(value).label) if value in AlertStatus.values else str(value or "")
+
+
+def _local(moment: str) -> str:
+    try:
+        return datetime.fromisoformat(moment).astimezone(business_zone()).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return moment

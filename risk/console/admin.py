@@ -1,0 +1,227 @@
+"""The alerts in the admin: a live queue and a page to work on one alert. Nothing is added, edited or deleted here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.translation import gettext as _
+
+from config.base.clock import business_zone
+from config.base.errors import DomainError
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+from risk.alerts.models import AlertType, RiskAlert
+from risk.console import queue
+from risk.console.acts import (
+    ACTS,
+    DONE,
+    allowed_acts,
+    conflict_of,
+    form_of,
+    perform,
+    record_refusal,
+)
+from risk.console.feed import DISPOSE, VIEW, feed_seq, request_tenant
+from risk.console.forms import DispositionForm, NoteForm, ReopenForm
+from risk.console.page import alert_page
+from risk.console.rows import row_of
+
+MAX_ROWS = 50  # rows that one request of the live list may ask for
+
+
+@admin.register(RiskAlert)
+class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Queue, page and the officers' acts. Every act is a POST that calls a service; a manager's is refused."""
+
+    # --- who may: look with the view permission, act with `dispose_alert`; nobody adds, edits or deletes ---------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: RiskAlert | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: RiskAlert | None = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(tenant=request_tenant(request))
+
+    def get_urls(self) -> list[Any]:
+        wrap = self.admin_site.admin_view
+        acts = [path(f"<str:alert_id>/{name}/", wrap(self._act(name)), name=f"risk_riskalert_{name}") for name in ACTS]
+        return [path("rows/", wrap(self.rows_view), name="risk_riskalert_rows"), *acts, *super().get_urls()]
+
+    # --- the queue ----------------------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The queue. `feed_seq` is read before the rows, so that the socket goes on from what is shown."""
+        _require(request, VIEW)
+        tenant, filters = request_tenant(request), queue.Filters.of(request.GET)
+        feed_seq(request)
+        counts = queue.tab_counts(tenant=tenant, user=request.user)
+        page = queue.page_of(tenant=tenant, user=request.user, filters=filters)
+        tabs = [
+            {
+                "name": name,
+                "label": label,
+                "link": queue.Filters(
+                    tab=name, alert_type=filters.alert_type, band=filters.band, sort=filters.sort
+                ).link(),
+                "current": name == filters.tab and not filters.search,
+                "count": counts.get(name),
+            }
+            for name, label in queue.TABS.items()
+        ]
+        types = [choice for choice in AlertType.choices if choice[0] in queue.TYPES or request.user.is_superuser]  # type: ignore[union-attr]
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Alerts"),
+            "opts": self.opts,
+            "filters": filters,
+            "filtered": bool(filters.search or filters.alert_type or filters.band),
+            "tabs": tabs,
+            "types": types,
+            "bands": [(name, label) for name, (_low, _high, label) in queue.BANDS.items()],
+            "sorts": queue.SORTS.items(),
+            "rows": [row_of(alert, page.top_hits.get(alert.pk)) for alert in page.alerts],
+            "complete": not page.next_after and not filters.after,
+            "next_link": filters.link(after=page.next_after) if page.next_after else "",
+            "first_link": filters.link(),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "risk/console/queue.html", context)
+
+    def rows_view(self, request: HttpRequest) -> HttpResponse:
+        """Rows of the queue by `?id=`, for the page that shows it: with whether they belong to its filters, and the
+        counts on the tabs. Ids of other tenants are as good as unknown."""
+        _require(request, VIEW)
+        tenant, filters = request_tenant(request), queue.Filters.of(request.GET)
+        ids = request.GET.getlist("id")[:MAX_ROWS]
+        alerts = list(queue.with_top_hit(RiskAlert.objects.filter(tenant=tenant, pk__in=ids)))
+        hits = queue.top_hits(alerts)
+        belonging = set(
+            queue.matching(tenant=tenant, user=request.user, filters=filters)
+            .filter(pk__in=[alert.pk for alert in alerts])
+            .values_list("pk", flat=True)
+        )
+        order = {alert_id: place for place, alert_id in enumerate(ids)}
+        rows = [
+            {
+                "alert_id": alert.pk,
+                "matches": alert.pk in belonging,
+                "html": render_to_string("risk/console/_row.html", {"row": row_of(alert, hits.get(alert.pk))}),
+            }
+            for alert in sorted(alerts, key=lambda alert: order[alert.pk])
+        ]
+        response = JsonResponse({"rows": rows, "counts": queue.tab_counts(tenant=tenant, user=request.user)})
+        response["Cache-Control"] = "no-store"
+        return response
+
+    # --- one alert ----------------------------------------------------------------------------------------------
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The alert's page; opening it is an audit row."""
+        _require(request, VIEW)
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        alert = self._alert(request, object_id)
+        record(
+            tenant=alert.tenant,
+            event_type=EventType.ALERT_VIEWED,
+            decision=Decision.VIEWED,
+            actor_type=ActorType.STAFF,
+            actor_id=request.user.get_username(),
+            object_type="risk_alert",
+            object_id=alert.pk,
+        )
+        return self._page(request, alert)
+
+    def _alert(self, request: HttpRequest, alert_id: str) -> RiskAlert:
+        found = self.get_queryset(request).select_related("assignee", "disposed_by").filter(pk=alert_id).first()
+        if found is None:
+            raise Http404(_("No such alert."))
+        alert: RiskAlert = found
+        return alert
+
+    def _page(
+        self,
+        request: HttpRequest,
+        alert: RiskAlert,
+        *,
+        sent: Form | None = None,
+        conflict: dict[str, Any] | None = None,
+        status: int = 200,
+    ) -> HttpResponse:
+        feed_seq(request)
+        may_act = request.user.has_perm(DISPOSE)  # type: ignore[union-attr]
+        allowed = allowed_acts(alert, request.user) if may_act else frozenset()
+        page = alert_page(alert)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": page.words.capitalize() if page.words.isascii() else page.words,
+            "opts": self.opts,
+            "page": page,
+            "alert": alert,
+            "acts": allowed,
+            "disposition": sent if isinstance(sent, DispositionForm) else DispositionForm(alert=alert),
+            "reopening": sent if isinstance(sent, ReopenForm) else ReopenForm(),
+            "note": sent if isinstance(sent, NoteForm) else NoteForm(),
+            "conflict": conflict,
+            "queue_url": reverse("admin:risk_riskalert_changelist"),
+            "zone": str(business_zone()),
+        }
+        return TemplateResponse(request, "risk/console/alert.html", context, status=status)
+
+    def _act(self, name: str) -> Callable[[HttpRequest, str], HttpResponse]:
+        def view(request: HttpRequest, alert_id: str) -> HttpResponse:
+            return self.act_view(request, alert_id, name)
+
+        view.__name__ = f"{name}_view"
+        return view
+
+    def act_view(self, request: HttpRequest, alert_id: str, name: str) -> HttpResponse:
+        """One act of an officer.
+
+        1. Only POST; a GET (the language switch after a conflict) leads to the page. 2. The role: refused with 403
+        and an audit row. 3. The form. 4. The service, which decides about status, version and text. 5. A conflict
+        shows the alert anew, who acted, what and when, and what the officer had typed.
+        """
+        _require(request, VIEW)
+        address = reverse("admin:risk_riskalert_change", args=[alert_id])
+        if request.method != "POST":
+            return HttpResponseRedirect(address)
+        alert = self._alert(request, alert_id)
+        if not request.user.has_perm(DISPOSE):  # type: ignore[union-attr]
+            record_refusal(request, alert, name)
+            raise PermissionDenied
+        form = form_of(name, alert, request.POST)
+        if not form.is_valid():
+            return self._page(request, alert, sent=form, status=422)
+        try:
+            perform(name, alert, request.user, form.cleaned_data)
+        except DomainError as error:
+            if error.code == "FORBIDDEN":  # the role was taken away a moment ago; the service has recorded it
+                raise PermissionDenied from error
+            fresh = self._alert(request, alert_id)
+            keeps = isinstance(form, (DispositionForm, ReopenForm))
+            if isinstance(form, DispositionForm):
+                form.alert = fresh
+            return self._page(request, fresh, sent=form, conflict=conflict_of(error, keep=keeps), status=error.status)
+        messages.success(request, DONE[name])
+        return HttpResponseRedirect(address)
+
+
+def _require(request: HttpRequest, permission: str) -> None:
+    if not request.user.has_perm(permission):  # type: ignore[union-attr]
+        raise PermissionDenied

@@ -1,0 +1,37 @@
+"""What each console page tells its script about the live feed: where it stood when the page was read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpRequest
+
+from guard.access.staff_admin import request_tenant
+from risk.alerts.models import FeedHead
+from risk.console.words import SUBTYPES
+
+__all__ = ["DISPOSE", "VIEW", "feed_context", "feed_seq", "request_tenant"]
+
+VIEW = "risk.view_riskalert"
+DISPOSE = "risk.dispose_alert"
+
+
+def feed_seq(request: HttpRequest) -> int:
+    """The feed's last seq, read once a request and before the page's rows: the socket resumes after it, so that
+    nothing falls between the reading and the connecting."""
+    seq: int | None = getattr(request, "_xinghuo_feed_seq", None)
+    if seq is None:
+        head = FeedHead.objects.filter(tenant=request_tenant(request)).first()
+        seq = head.seq if head else 0
+        request._xinghuo_feed_seq = seq  # type: ignore[attr-defined]
+    return seq
+
+
+def feed_context(request: HttpRequest) -> dict[str, Any]:
+    """Nothing for people who may not see alerts."""
+    user = request.user
+    if not (user.is_active and user.is_staff and user.has_perm(VIEW)):  # type: ignore[union-attr]
+        return {}
+    words = {code: str(label) for code, label in SUBTYPES.items()}
+    return {"feed_seq": feed_seq(request), "subtype_words_json": json.dumps(words, ensure_ascii=False)}

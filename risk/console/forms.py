@@ -1,0 +1,83 @@
+"""What officers send. The services decide; these forms say early, and in the officer's language, what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, DispositionCode, RiskAlert
+from risk.alerts.officers import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
+
+
+def required_length(*, status: str, score: int) -> int:
+    """How many characters a disposition must be explained with."""
+    serious = status == AlertStatus.CONFIRMED or score >= SERIOUS_SCORE
+    return TEXT_MIN_SERIOUS if serious else TEXT_MIN
+
+
+class VersionForm(forms.Form):
+    """The version of the alert that the officer saw."""
+
+    version = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
+
+
+class NoteForm(forms.Form):
+    text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the note first.")})
+
+
+class ReopenForm(VersionForm):
+    text = forms.CharField(
+        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
+    )
+
+
+class DispositionForm(VersionForm):
+    status = forms.ChoiceField(
+        choices=[(status.value, status.label) for status in DISPOSED],
+        error_messages={"required": _("Choose an outcome.")},
+    )
+    code = forms.ChoiceField(choices=DispositionCode.choices, error_messages={"required": _("Choose a reason code.")})
+    text = forms.CharField(max_length=TEXT_MAX, strip=True, required=False)
+
+    def __init__(self, *args: Any, alert: RiskAlert, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alert = alert
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        status, code = cleaned.get("status", ""), cleaned.get("code", "")
+        if status and code and not code.startswith(CODE_LETTER[AlertStatus(status)]):
+            self.add_error("code", _("This reason code belongs to another outcome."))
+        text = cleaned.get("text", "")
+        if status and "text" in cleaned:
+            required = required_length(status=status, score=self.alert.score)
+            if len(text) < required:
+                self.add_error(
+                    "text",
+                    _("Explain it in at least %(required)d characters; these are %(given)d.")
+                    % {"required": required, "given": len(text)},
+                )
+        return cleaned
+
+    @property
+    def outcomes(self) -> list[tuple[str, Any]]:
+        """What may follow the alert's status: `confirmed` is only ever closed, when its follow-up is done."""
+        # A pending alert is claimed in the same transaction.
+        source = AlertStatus.IN_REVIEW if self.alert.status == AlertStatus.PENDING else self.alert.status
+        return [(status.value, status.label) for status in DISPOSED if status in TRANSITIONS.get(source, frozenset())]
+
+    @property
+    def codes(self) -> list[tuple[str, Any, str]]:
+        """(code, words, the status that it belongs to)."""
+        by_letter = {letter: status.value for status, letter in CODE_LETTER.items()}
+        return [(code.value, code.label, by_letter[code.value[0]]) for code in DispositionCode]
+
+    @property
+    def short_text(self) -> int:
+        return TEXT_MIN
+
+    @property
+    def long_text(self) -> int:
+        return TEXT_MIN_SERIOUS

@@ -1,0 +1,53 @@
+"""The customer's risk profile (l3) as lines for the alert page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+
+from memory.profiles.models import CustomerProfileL3
+
+RESTRICTIONS = {
+    "max_risk_level": _("no product above"),
+    "no_complex": _("no complex products"),
+    "no_new_purchase": _("no new purchases"),
+    "dual_recording_required": _("dual recording required"),
+    "callback_required": _("callback required"),
+}
+
+
+@dataclass(frozen=True)
+class ProfileLine:
+    label: Any
+    value: Any
+
+
+def profile_lines(*, tenant: str, customer_id: str) -> Sequence[ProfileLine]:
+    """Score, level, restrictions and flags of the customer's l3; empty where there is none. One query."""
+    if not customer_id:
+        return []
+    row = CustomerProfileL3.objects.filter(tenant=tenant, customer_id=customer_id).only("payload").first()
+    if row is None or not isinstance(row.payload, dict):
+        return []
+    lines = []
+    for name, label in (
+        ("risk_score", _("risk score")),
+        ("risk_level", _("risk level")),
+        ("valid_until", _("valid until")),
+    ):
+        if row.payload.get(name) not in (None, ""):
+            lines.append(ProfileLine(label, row.payload[name]))
+    for entry in _entries(row.payload.get("restrictions")):
+        code = entry.get("code", "")
+        value = f" {entry['value']}" if entry.get("value") not in (None, "", True) else ""
+        lines.append(ProfileLine(_("restriction"), f"{RESTRICTIONS.get(code, code)}{value}"))
+    for entry in _entries(row.payload.get("flags")):
+        lines.append(ProfileLine(_("flag"), entry.get("code", "")))
+    return lines
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)][:10] if isinstance(value, list) else []

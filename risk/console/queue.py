@@ -1,0 +1,214 @@
+"""The officers' queue: which alerts a tab and its filters hold, in keyset pages, with bounded counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from config.base.clock import from_micros, to_micros
+from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
+
+PAGE_SIZE = 50
+# Counts on the tabs stop here: past it an officer needs to know that it is too many, not how many.
+COUNT_LIMIT = 999
+OPEN = (AlertStatus.PENDING, AlertStatus.IN_REVIEW, AlertStatus.ESCALATED)
+
+TABS: dict[str, Promise] = {
+    "open": _("Open"),
+    "mine": _("Mine"),
+    "unassigned": _("Unassigned"),
+    "escalated": _("Awaiting second review"),
+    "disposed": _("Disposed"),
+    "all": _("All"),
+}
+# RISK.md 2: low < 40, medium 40-59, high 60-79, critical >= 80.
+BANDS: dict[str, tuple[int, int, Promise]] = {
+    "critical": (80, 100, _("critical")),
+    "high": (60, 79, _("high")),
+    "medium": (40, 59, _("medium")),
+    "low": (0, 39, _("low")),
+}
+SORTS: dict[str, Promise] = {"score": _("Highest score first"), "opened": _("Newest first")}
+TYPES = (AlertType.EVENT, AlertType.PATTERN, AlertType.REPORT)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the officer looks at, as it stands in the address."""
+
+    tab: str = "open"
+    alert_type: str = ""
+    band: str = ""
+    search: str = ""
+    sort: str = "score"
+    after: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        """From a query string; words it does not know count as not given."""
+
+        def known(name: str, words: Iterable[str], default: str) -> str:
+            value = query.get(name, "")
+            return value if value in words else default
+
+        return cls(
+            tab=known("tab", TABS, "open"),
+            alert_type=known("type", [*TYPES, AlertType.DATA_QUALITY], ""),
+            band=known("band", BANDS, ""),
+            search=query.get("q", "").strip()[:64],
+            sort=known("sort", SORTS, "score"),
+            after=query.get("after", "")[:120],
+        )
+
+    def link(self, **changes: str) -> str:
+        """The address of this view with other words; a change of view starts at its first page."""
+        changed = replace(self, **{"after": "", **changes})
+        words = {
+            "tab": changed.tab,
+            "type": changed.alert_type,
+            "band": changed.band,
+            "q": changed.search,
+            "sort": "" if changed.sort == "score" else changed.sort,
+            "after": changed.after,
+        }
+        return "?" + urlencode({name: value for name, value in words.items() if value})
+
+
+@dataclass(frozen=True)
+class Page:
+    alerts: Sequence[RiskAlert]
+    next_after: str = ""
+    top_hits: Mapping[str, RiskAlertHit] = field(default_factory=dict)
+
+
+def matching(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Filters) -> QuerySet[RiskAlert]:
+    """Alerts of the tenant that the tab and the filters hold. Search is exact: an alert, customer or trade id."""
+    alerts = RiskAlert.objects.filter(tenant=tenant)
+    if filters.search:
+        # Searching looks everywhere: an officer who names an alert wants that alert, whatever tab is open.
+        trades = RiskAlertHit.objects.filter(tenant=tenant, trade_id=filters.search).values("alert_id")
+        return alerts.filter(
+            Q(pk=filters.search) | Q(customer_id=filters.search) | Q(advisor_id=filters.search) | Q(pk__in=trades)
+        )
+    if filters.tab in ("open", "mine", "unassigned"):
+        alerts = alerts.filter(status__in=OPEN)
+    elif filters.tab == "escalated":
+        alerts = alerts.filter(status=AlertStatus.ESCALATED)
+    elif filters.tab == "disposed":
+        alerts = alerts.filter(status__in=DISPOSED)
+    if filters.tab == "mine":
+        alerts = alerts.filter(assignee_id=user.pk)
+    elif filters.tab == "unassigned":
+        alerts = alerts.filter(assignee=None)
+    if filters.alert_type:
+        alerts = alerts.filter(alert_type=filters.alert_type)
+    else:
+        # Faults in the data are operators' work and stay out of the officers' way unless asked for.
+        alerts = alerts.exclude(alert_type=AlertType.DATA_QUALITY)
+    if filters.band:
+        low, high, _label = BANDS[filters.band]
+        alerts = alerts.filter(score__range=(low, high))
+    return alerts
+
+
+def page_of(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Filters, size: int = PAGE_SIZE) -> Page:
+    """One page in two queries, whatever the page holds."""
+    alerts = matching(tenant=tenant, user=user, filters=filters)
+    order = "opened_at" if filters.sort == "opened" else "score"
+    alerts = alerts.order_by(f"-{order}", "-alert_id")
+    position = _position(filters)
+    if position is not None:
+        value, alert_id = position
+        alerts = alerts.filter(Q(**{f"{order}__lt": value}) | Q(**{order: value, "alert_id__lt": alert_id}))
+    found = list(with_top_hit(alerts)[: size + 1])
+    rows = found[:size]
+    next_after = ""
+    if len(found) > size:
+        last = rows[-1]
+        place = to_micros(last.opened_at) if order == "opened_at" else last.score
+        next_after = f"{place}~{last.alert_id}"
+    return Page(rows, next_after, top_hits(rows))
+
+
+def _position(filters: Filters) -> tuple[int | datetime, str] | None:
+    place, _tilde, alert_id = filters.after.partition("~")
+    if not place.isascii() or not place.isdigit() or len(place) > 16 or not alert_id:
+        return None
+    return (from_micros(int(place)) if filters.sort == "opened" else int(place)), alert_id
+
+
+def with_top_hit(alerts: QuerySet[RiskAlert]) -> QuerySet[RiskAlert]:
+    """Each alert with its assignee and the id of its strongest live hit: the one that a sentence is made of."""
+    strongest = (
+        RiskAlertHit.objects.filter(alert_id=OuterRef("pk"))
+        .exclude(state=HitState.SUPERSEDED)
+        .order_by("-score", "-id")
+        .values("pk")[:1]
+    )
+    return alerts.select_related("assignee").annotate(top_hit_id=Subquery(strongest))
+
+
+def top_hits(alerts: Sequence[RiskAlert]) -> dict[str, RiskAlertHit]:
+    """The strongest hit of each alert that `with_top_hit` marked, by alert id, in one query."""
+    ids = [alert.top_hit_id for alert in alerts if alert.top_hit_id]  # type: ignore[attr-defined]
+    return {hit.alert_id: hit for hit in RiskAlertHit.objects.filter(pk__in=ids)}  # type: ignore[attr-defined]
+
+
+def capped(count: int) -> str:
+    return str(count) if count <= COUNT_LIMIT else f"{COUNT_LIMIT}+"
+
+
+def tab_counts(*, tenant: str, user: AbstractBaseUser | AnonymousUser) -> dict[str, str]:
+    """How many wait in each tab, counted up to COUNT_LIMIT: never a COUNT(*) over the table."""
+    waiting = RiskAlert.objects.filter(tenant=tenant, status__in=OPEN).exclude(alert_type=AlertType.DATA_QUALITY)
+
+    def count(alerts: QuerySet[RiskAlert]) -> str:
+        return capped(alerts.order_by()[: COUNT_LIMIT + 1].count())
+
+    return {
+        "open": count(waiting),
+        "mine": count(waiting.filter(assignee_id=user.pk)),
+        "unassigned": count(waiting.filter(assignee=None)),
+        "escalated": count(waiting.filter(status=AlertStatus.ESCALATED)),
+    }
+
+
+@dataclass(frozen=True)
+class Tile:
+    name: str
+    label: Any
+    count: str
+    link: str
+    note: Any = ""
+
+
+def tiles(*, tenant: str, user: AbstractBaseUser | AnonymousUser) -> list[Tile]:
+    """The overview's figures in two queries: open alerts by band, mine, unassigned, awaiting a second officer."""
+    waiting = RiskAlert.objects.filter(tenant=tenant, status__in=OPEN).exclude(alert_type=AlertType.DATA_QUALITY)
+    by_band = {name: Count("pk", filter=Q(score__range=(low, high))) for name, (low, high, _label) in BANDS.items()}
+    counts = waiting.aggregate(
+        **by_band,
+        mine=Count("pk", filter=Q(assignee_id=user.pk)),
+        unassigned=Count("pk", filter=Q(assignee=None)),
+        escalated=Count("pk", filter=Q(status=AlertStatus.ESCALATED)),
+    )
+    base = Filters()
+    notes = {"critical": _("score 80 and more"), "high": "60 – 79", "medium": "40 – 59", "low": _("under 40")}
+    found = [
+        Tile(name, label, str(counts[name]), base.link(band=name), notes[name])
+        for name, (_low, _high, label) in BANDS.items()
+    ]
+    found += [
+        Tile("mine", TABS["mine"], str(counts["mine"]), base.link(tab="mine"), _("claimed by me")),
+        Tile("unassigned", TABS["unassigned"], str(counts["unassigned"]), base.link(tab="unassigned")),
+        Tile("escalated", TABS["escalated"], str(counts["escalated"]), base.link(tab="escalated")),
+    ]
+    return found

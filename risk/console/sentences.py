@@ -1,0 +1,286 @@
+"""Why a rule fired, in a sentence that a person can check: the figure, the limit, the rule's version, the legal basis.
+
+Built from `hit.figures` alone, which hold what the rule compared when it judged; a figure that is not there is left
+out, never guessed. One function a subtype; a subtype without one gets the plain sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from memory.core.models import AssetClass
+from risk.alerts.models import HitState, RiskAlertHit
+from risk.console.words import RULES, SUBTYPES
+
+MAX_FINDINGS = 12
+
+# Short names of the sources (RISK.md).
+SUITABILITY_MEASURES = gettext_lazy("Measures on the Suitability of Securities and Futures Investors")
+PRODUCT_MEASURES = gettext_lazy("Measures on the Suitability of Financial Institutions' Products (2025 No. 7)")
+BASIS: dict[str, tuple[Any, str]] = {
+    "suitability_mismatch": (SUITABILITY_MEASURES, "18, 19"),
+    "suitability_lowest": (SUITABILITY_MEASURES, "22"),
+    "suitability_confirmed": (SUITABILITY_MEASURES, "19"),
+    "assessment_missing": (PRODUCT_MEASURES, ""),
+    "assessment_expired": (PRODUCT_MEASURES, ""),
+    "concentration": (PRODUCT_MEASURES, ""),
+}
+DIMENSIONS = {
+    "product": gettext_lazy("this product"),
+    "issuer": gettext_lazy("this issuer"),
+    "class": gettext_lazy("this asset class"),
+}
+
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A share and its limit in percent, 0 to 100, for the bar."""
+
+    value: str
+    limit: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One subtype of one hit, as the page tells it."""
+
+    text: str
+    figures: Sequence[tuple[str, str]]
+    rule_id: str
+    rule_name: Any
+    rule_version: int
+    trade_id: str
+    basis: str
+    meter: Meter | None = None
+    state: Any = ""  # words when the hit does not stand any more
+
+
+def sentence(hit: RiskAlertHit) -> str:
+    """The sentence of a hit's weightiest subtype, for the queue."""
+    return _sentence(_weightiest(hit), hit)
+
+
+def findings_of(hits: Sequence[RiskAlertHit]) -> list[Finding]:
+    """What stands first and scores highest first; at most MAX_FINDINGS."""
+    ranked = sorted(hits, key=lambda hit: (hit.state != HitState.LIVE, -hit.score, -hit.pk))
+    found = [_finding(subtype, hit) for hit in ranked[:MAX_FINDINGS] for subtype in hit.subtypes]
+    return found[:MAX_FINDINGS]
+
+
+def percent(share: Any) -> str:
+    """`0.4235` becomes `42.35 %`; no more decimals than it has, two at most."""
+    number = _number(share)
+    if number is None:
+        return str(share)
+    shown = f"{number * 100:.2f}".rstrip("0").rstrip(".")
+    return f"{shown} %"
+
+
+def cny(amount: Any) -> str:
+    """`120000.00` becomes `¥120,000.00`."""
+    number = _number(amount)
+    return str(amount) if number is None else f"¥{number:,.2f}"
+
+
+def _number(value: Any) -> Decimal | None:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _weightiest(hit: RiskAlertHit) -> str:
+    parts = hit.figures.get("parts") if isinstance(hit.figures, dict) else None
+    if isinstance(parts, dict) and parts:
+        return max(hit.subtypes or [""], key=lambda subtype: parts.get(subtype, 0))
+    return hit.subtypes[0] if hit.subtypes else ""
+
+
+def _sentence(subtype: str, hit: RiskAlertHit) -> str:
+    figures = hit.figures if isinstance(hit.figures, dict) else {}
+    writer = _SENTENCES.get(subtype)
+    if hit.rule_id == "DATA-QUALITY":
+        return _("Cannot be judged: %(missing)s is missing.") % {"missing": ", ".join(hit.subtypes)}
+    if writer is not None:
+        try:
+            return writer(figures, hit)
+        except KeyError:
+            pass  # an older version's figures lack what the sentence needs
+    return _("%(rule)s found %(what)s, score %(score)d.") % {
+        "rule": RULES.get(hit.rule_id, hit.rule_id),
+        "what": SUBTYPES.get(subtype, subtype),
+        "score": hit.score,
+    }
+
+
+def _finding(subtype: str, hit: RiskAlertHit) -> Finding:
+    figures = hit.figures if isinstance(hit.figures, dict) else {}
+    source = BASIS.get(subtype)
+    basis = ""
+    if source is not None:
+        name, articles = source
+        basis = _("%(source)s, art. %(articles)s") % {"source": name, "articles": articles} if articles else str(name)
+    listed = _FIGURES.get(hit.rule_id, _no_figures)(figures)
+    return Finding(
+        text=_sentence(subtype, hit),
+        figures=[(str(label), str(value)) for label, value in listed if value not in (None, "")],
+        rule_id=hit.rule_id,
+        rule_name=RULES.get(hit.rule_id, ""),
+        rule_version=hit.rule_version,
+        trade_id=hit.trade_id,
+        basis=basis,
+        meter=_meter(figures) if subtype == "concentration" else None,
+        state="" if hit.state == HitState.LIVE else hit.get_state_display(),
+    )
+
+
+# --- RISK-001 -----------------------------------------------------------------------------------------------------
+
+
+def _mismatch(figures: Figures, hit: RiskAlertHit) -> str:
+    values = {"product": hit.product_id, "risk": figures["product_risk_level"], "tolerance": figures["tolerance_level"]}
+    if figures.get("solicited"):
+        return (
+            _(
+                "Sold %(product)s of risk level %(risk)s to an ordinary investor assessed %(tolerance)s, at the "
+                "advisor's solicitation."
+            )
+            % values
+        )
+    return (
+        _(
+            "Sold %(product)s of risk level %(risk)s to an ordinary investor assessed %(tolerance)s, without all the "
+            "papers of a purchase at the customer's own initiative."
+        )
+        % values
+    )
+
+
+def _lowest(figures: Figures, hit: RiskAlertHit) -> str:
+    return _(
+        "Sold %(product)s of risk level %(risk)s to an investor of the lowest risk tolerance (%(tolerance)s), to whom "
+        "nothing above that level may be sold, confirmed or not."
+    ) % {"product": hit.product_id, "risk": figures["product_risk_level"], "tolerance": figures["tolerance_level"]}
+
+
+def _confirmed(figures: Figures, hit: RiskAlertHit) -> str:
+    return _(
+        "The customer, assessed %(tolerance)s, bought %(product)s of risk level %(risk)s at own initiative, warned and "
+        "confirmed in writing."
+    ) % {"product": hit.product_id, "risk": figures["product_risk_level"], "tolerance": figures["tolerance_level"]}
+
+
+def _missing(figures: Figures, hit: RiskAlertHit) -> str:
+    return _(
+        "Sold %(product)s of risk level %(risk)s to an ordinary investor who had no risk assessment by %(day)s."
+    ) % {
+        "product": hit.product_id,
+        "risk": figures["product_risk_level"],
+        "day": figures["traded_on"],
+    }
+
+
+def _expired(figures: Figures, hit: RiskAlertHit) -> str:
+    days = (date.fromisoformat(figures["traded_on"]) - date.fromisoformat(figures["valid_through"])).days
+    return _(
+        "Bought %(product)s on %(day)s; the risk assessment of %(assessed)s was valid through %(through)s, %(days)d "
+        "days before."
+    ) % {
+        "product": hit.product_id,
+        "day": figures["traded_on"],
+        "assessed": figures["assessed_on"],
+        "through": figures["valid_through"],
+        "days": days,
+    }
+
+
+def _suitability_figures(figures: Figures) -> list[tuple[Any, Any]]:
+    def there(name: str) -> Any:
+        value = figures.get(name)
+        return None if value is None else (_("there") if value else _("missing"))
+
+    solicited = figures.get("solicited")
+    return [
+        (_("product risk level"), figures.get("product_risk_level")),
+        (_("risk tolerance"), figures.get("tolerance_level")),
+        (_("assessed on"), figures.get("assessed_on")),
+        (_("valid through"), figures.get("valid_through")),
+        (_("solicited"), _("not recorded") if solicited is None else (_("yes") if solicited else _("no"))),
+        (_("risk disclosure"), there("risk_disclosure")),
+        (_("mismatch confirmation"), there("mismatch_confirm")),
+        (_("dual recording"), there("dual_recording")),
+    ]
+
+
+# --- RISK-002 -----------------------------------------------------------------------------------------------------
+
+
+def _concentration(figures: Figures, hit: RiskAlertHit) -> str:
+    return _(
+        "After buying %(amount)s of %(product)s, %(share)s of the customer's assets of %(assets)s are in "
+        "%(dimension)s; the limit is %(limit)s."
+    ) % {
+        "amount": cny(figures["amount"]),
+        "product": hit.product_id,
+        "share": percent(figures["share"]),
+        "assets": cny(figures["assets"]),
+        "dimension": DIMENSIONS.get(figures["dimension"], figures["dimension"]),
+        "limit": percent(figures["limit"]),
+    }
+
+
+def _concentration_figures(figures: Figures) -> list[tuple[Any, Any]]:
+    over = figures.get("over")
+    rows: list[tuple[Any, Any]] = []
+    if isinstance(over, dict):
+        for name, entry in over.items():
+            label = _("%(dimension)s / limit") % {"dimension": DIMENSIONS.get(name, name)}
+            rows.append((label, f"{percent(entry.get('share'))} / {percent(entry.get('limit'))}"))
+    kind = figures.get("asset_class", "")
+    return [
+        *rows,
+        (_("bought"), cny(figures["amount"]) if "amount" in figures else None),
+        (_("assets after"), cny(figures["assets"]) if "assets" in figures else None),
+        (_("cash before"), cny(figures["cash"]) if "cash" in figures else None),
+        (_("product risk level"), figures.get("product_risk_level")),
+        (_("asset class"), AssetClass(kind).label if kind in AssetClass.values else kind),
+        (_("issuer"), figures.get("issuer_id")),
+    ]
+
+
+def _meter(figures: Figures) -> Meter | None:
+    share, limit = _number(figures.get("share")), _number(figures.get("limit"))
+    if share is None or limit is None:
+        return None
+    label = _("%(share)s, the limit is %(limit)s") % {"share": percent(share), "limit": percent(limit)}
+    bounded = min(max(share * 100, Decimal(0)), Decimal(100))
+    return Meter(f"{bounded:.1f}", f"{limit * 100:.1f}", label)
+
+
+def _no_figures(figures: Figures) -> list[tuple[Any, Any]]:
+    return [(name, value) for name, value in figures.items() if isinstance(value, (str, int))][:8]
+
+
+_SENTENCES: dict[str, Callable[[Figures, RiskAlertHit], str]] = {
+    "suitability_mismatch": _mismatch,
+    "suitability_lowest": _lowest,
+    "suitability_confirmed": _confirmed,
+    "assessment_missing": _missing,
+    "assessment_expired": _expired,
+    "concentration": _concentration,
+}
+_FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
+    "RISK-001": _suitability_figures,
+    "RISK-002": _concentration_figures,
+}
