@@ -29,13 +29,18 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
+
+        def progress(file: str, rows: int) -> None:
+            bar.set_description(file)
+            bar.update(rows)
+
         bar = tqdm(unit=" rows", disable=None if not options["json"] else True, file=self.stderr)
         try:
             report = import_directory(
                 tenant=options["tenant"],
                 directory=options["dir"],
                 dry_run=options["dry_run"],
-                progress=lambda file, rows: (bar.set_description(file), bar.update(rows)) and None,
+                progress=progress,
             )
         except DomainError as error:
             bar.close()
