@@ -265,8 +265,6 @@ def test_scanners_at_once_end_with_one_finding_one_alert_and_one_event() -> None
         assert sum(result.alerts_opened for result in results) == 1
         alert = the_alert(customer_id=customer)
         assert alert.hit_count == 2
-        opened = AlertOutbox.objects.filter(alert_id=alert.alert_id, kind="alert").order_by("id")
-        assert [row.event["risk_score"] for row in opened][0] in (60, 60)
         assert AlertOutbox.objects.filter(alert_id=alert.alert_id).count() == 2
         assert AuditLog.objects.filter(object_id=alert.alert_id, event_type="alert_opened").count() == 1
 
