@@ -56,7 +56,7 @@ class Caller:
 
     @property
     def actor_type(self) -> str:
-        return ACTOR_TYPE_OF[self.agent]
+        return ACTOR_TYPE_OF.get(self.agent, ActorType.SERVICE)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def record(
         actor_type=actor_type,
         actor_id=actor_id[:64],
         on_behalf_of=on_behalf_of[:64],
-        agent=agent,
+        agent=agent[:16],
         object_type=object_type,
         object_id=object_id[:64],
         code=code,

@@ -33,8 +33,8 @@ def _create_sql(vendor: str) -> dict[str, str]:
     }
     # SQLite's INSERT OR REPLACE removes the old row without firing DELETE triggers (recursive_triggers is off).
     refusals[_REPLACE] = (
-        f"CREATE TRIGGER {_REPLACE} BEFORE INSERT ON {TABLE} FOR EACH ROW "
-        f"WHEN EXISTS (SELECT 1 FROM {TABLE} WHERE id = NEW.id) "  # noqa: S608 - a constant
+        f"CREATE TRIGGER {_REPLACE} BEFORE INSERT ON {TABLE} FOR EACH ROW "  # noqa: S608 - constants
+        f"WHEN EXISTS (SELECT 1 FROM {TABLE} WHERE id = NEW.id) "
         f"BEGIN SELECT RAISE(ABORT, '{_MARK}: REPLACE refused'); END"
     )
     return refusals
