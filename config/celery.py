@@ -1,12 +1,33 @@
 """The Celery application. Tasks are thin and live in the rooms' `tasks.py`."""
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
+from kombu import Connection
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-app = Celery("xinghuo")
+
+# Seconds between attempts to reach the broker again. Celery's own way waits up to 32 s after a long outage, and
+# what is queued must be in the database within 5 s of it.
+LONGEST_RECONNECT_WAIT = 1.0
+
+
+class _QuickConnection(Connection):
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs.setdefault("interval_start", LONGEST_RECONNECT_WAIT)
+        kwargs.setdefault("interval_step", 0)
+        kwargs.setdefault("interval_max", LONGEST_RECONNECT_WAIT)
+        return super().ensure_connection(*args, **kwargs)
+
+
+class _QuickAMQP(AMQP):
+    Connection = _QuickConnection
+
+
+app = Celery("xinghuo", amqp=_QuickAMQP)
 # Celery's "current app" is per thread; without a default, threads of a web server would talk to another broker.
 app.set_default()
 app.config_from_object("django.conf:settings", namespace="CELERY")

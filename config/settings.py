@@ -179,6 +179,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: an outage of any length ends with the workers at work
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "global_keyprefix": f"{REDIS_KEY_PREFIX}:celery:" if REDIS_KEY_PREFIX else "celery:",
     "visibility_timeout": 3600,
@@ -250,7 +251,7 @@ FEED_HEARTBEAT_SECONDS = envint("FEED_HEARTBEAT_SECONDS", 15, low=1, high=300)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"trace": {"()": "config.base.trace.TraceFilter"}},
+    "filters": {"outage": {"()": "config.logs.OutageFilter"}, "trace": {"()": "config.base.trace.TraceFilter"}},
     "formatters": {
         "line": {
             "()": "config.base.redact.RedactingFormatter",
@@ -264,6 +265,7 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
-        "celery.beat": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING", "filters": ["outage"]},
+        "celery.worker.consumer.consumer": {"filters": ["outage"]},
     },
 }
