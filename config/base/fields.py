@@ -35,12 +35,23 @@ class IdField(models.CharField):
         return parameters
 
 
+class WholeTextField(models.TextField):
+    """LONGTEXT in utf8mb4, whatever character set the database was created with: a database of latin1 or utf8mb3
+    would refuse or damage most of Unicode."""
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+        parameters = super().db_parameters(connection)
+        if connection.vendor == "mysql":
+            parameters["collation"] = "utf8mb4_bin"
+        return parameters
+
+
 def canonical_json(value: Any) -> str:
     """JSON with one spelling: sorted keys, no spaces, text as it is. Errors: ValueError for NaN and infinities."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-class CanonicalJSONField(models.TextField):
+class CanonicalJSONField(WholeTextField):
     """JSON in a LONGTEXT column, stored in its canonical spelling.
 
     Not JSONField: MariaDB checks it with json_valid, which refuses more than 32 levels. The database compares

@@ -1,1 +1,148 @@
-"""Tables of this room."""
+"""Tables of this room: sessions, their messages, and what could not become a message."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from config.base.clock import now
+from config.base.fields import CanonicalJSONField, IdField, WholeTextField
+from guard.access.models import Agent
+
+
+class AgentSession(models.Model):
+    """One conversation of one person with one agent. Who and for whom never change.
+
+    Numbers of messages come from ranges: `seq_ceiling` is the highest number given to anybody so far, and is raised
+    before any number up to it is used. `lease_from` to `lease_to` is the range that Redis numbers from (empty while
+    lease_to is 0) and `lease_epoch` names the Redis that got it, server process included: another Redis, or the same
+    one emptied or restarted, starts above `seq_ceiling`, so that a number which a lost message held is never given
+    to another. `detached_at`: MySQL has what Redis has not seen of this session (an append during an outage, a
+    deletion): Redis's state of it is to be rebuilt before it is used.
+    """
+
+    tenant = IdField(_("tenant"), default="default")
+    session_id = IdField(_("session"))
+    agent = models.CharField(_("AI agent"), max_length=16, choices=Agent)
+    actor_id = IdField(_("actor"))
+    customer_id = IdField(_("customer"), blank=True, default="")
+    created_at = models.DateTimeField(_("created"), default=now)
+    deleted_at = models.DateTimeField(_("deleted"), null=True, blank=True)
+    seq_ceiling = models.PositiveBigIntegerField(default=0, editable=False)
+    lease_from = models.PositiveBigIntegerField(default=1, editable=False)
+    lease_to = models.PositiveBigIntegerField(default=0, editable=False)
+    lease_epoch = IdField(blank=True, default="", editable=False)
+    detached_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        app_label = "memory"
+        db_table = "agent_session"
+        verbose_name = _("session")
+        verbose_name_plural = _("sessions")
+        ordering = ["-id"]
+        constraints = [
+            # Unique in the tenant, across agents: another agent's use of the id is seen and refused.
+            models.UniqueConstraint(fields=["tenant", "session_id"], name="agent_session_id"),
+        ]
+        indexes = [
+            # reattach: the few that Redis is behind on
+            models.Index(fields=["detached_at"], name="agent_session_detached"),
+            # erasure and support: a customer's conversations
+            models.Index(fields=["tenant", "customer_id"], name="agent_session_customer"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.agent}/{self.session_id}"
+
+
+class AgentMessage(models.Model):
+    """One message, as it was put. Written once, by the drain or by an append that commits."""
+
+    class EntryType(models.TextChoices):
+        MESSAGE = "message", _("message")
+        COMPACTION = "compaction", _("compaction")
+        BRANCH_SUMMARY = "branch_summary", _("branch summary")
+
+    class Role(models.TextChoices):
+        USER = "user", _("user")
+        ASSISTANT = "assistant", _("assistant")
+        SYSTEM = "system", _("system")
+        TOOL = "tool", _("tool")
+
+    # No constraint in the database: checking it would lock the session's row for every message, and the drain would
+    # wait for (and deadlock with) whoever numbers there. The drain checks that the session exists.
+    session_row = models.ForeignKey(
+        AgentSession,
+        verbose_name=_("session"),
+        on_delete=models.PROTECT,
+        related_name="messages",
+        db_column="session_pk",
+        db_constraint=False,
+        db_index=False,  # both unique constraints begin with it
+    )
+    tenant = IdField(_("tenant"), default="default")
+    agent = models.CharField(_("AI agent"), max_length=16, choices=Agent)
+    session_id = IdField(_("session id"))
+    entry_id = IdField(_("entry"))
+    parent_entry_id = IdField(_("parent"), blank=True, default="")
+    run_id = IdField(_("run"), blank=True, default="")
+    seq = models.PositiveBigIntegerField(_("number"))
+    entry_type = models.CharField(_("kind"), max_length=16, choices=EntryType, default=EntryType.MESSAGE)
+    role = models.CharField(_("role"), max_length=16, choices=Role)
+    content = WholeTextField(_("content"))
+    payload = CanonicalJSONField(_("payload"), null=True, blank=True)
+    size = models.PositiveIntegerField(_("bytes"), help_text=_("Content and payload in UTF-8."))
+    digest = models.CharField(max_length=24, editable=False)
+    trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
+    created_at = models.DateTimeField(_("created"))
+
+    class Meta:
+        app_label = "memory"
+        db_table = "agent_message"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        ordering = ["session_row_id", "seq"]
+        constraints = [
+            models.UniqueConstraint(fields=["session_row", "entry_id"], name="agent_message_entry"),
+            # also serves every page of a conversation: newest first from a number downward
+            models.UniqueConstraint(fields=["session_row", "seq"], name="agent_message_seq"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.session_id} {self.seq}"
+
+
+class MessageDeadLetter(models.Model):
+    """A queued entry that cannot become a message: its number is taken by another, its session is unknown, or it
+    cannot be read. Nothing is dropped: `raw` is the entry as it stood in the stream."""
+
+    class Reason(models.TextChoices):
+        SEQ_TAKEN = "seq_taken", _("its number belongs to another message")
+        ENTRY_TAKEN = "entry_taken", _("its entry id exists with other content")
+        NO_SESSION = "no_session", _("its session does not exist")
+        UNREADABLE = "unreadable", _("it cannot be read")
+        REFUSED = "refused", _("the database refuses it")
+
+    tenant = IdField(_("tenant"), blank=True, default="")
+    session_id = IdField(_("session"), blank=True, default="")
+    entry_id = IdField(_("entry"), blank=True, default="")
+    seq = models.PositiveBigIntegerField(_("number"), null=True, blank=True)
+    reason = models.CharField(_("reason"), max_length=16, choices=Reason)
+    detail = models.CharField(_("detail"), max_length=200, blank=True, default="")
+    stream_id = IdField(_("place in the stream"))
+    raw = WholeTextField(_("entry"))
+    created_at = models.DateTimeField(_("moved"), default=now)
+
+    class Meta:
+        app_label = "memory"
+        db_table = "message_dead_letter"
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        ordering = ["-id"]
+        constraints = [
+            # A drain that died between its commit and the acknowledgement meets the entry again.
+            models.UniqueConstraint(fields=["stream_id", "entry_id"], name="message_dead_letter_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.reason} {self.session_id} {self.entry_id}"

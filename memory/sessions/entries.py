@@ -1,0 +1,284 @@
+"""A message on its way: what callers give, how it stands in Redis, and back.
+
+In Redis a message is one JSON object, written here and never by cjson (which breaks large numbers, empty arrays and
+deep nesting): Lua only adds `,"seq":N,"at":us}` at its end. A message over INLINE_BYTES stands in the window with the
+head of its content and `"cut"`, its true size; the stream and MySQL hold it whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from json.encoder import encode_basestring
+from typing import Any
+
+from django.conf import settings
+
+from config.base.clock import from_micros
+from config.base.errors import DomainError
+from config.base.fields import canonical_json
+from config.base.ids import check_id, new_id
+from memory.sessions.models import AgentMessage
+
+ROLES = frozenset(AgentMessage.Role.values)
+INLINE_BYTES = 16 * 1024
+HEAD_CHARS = 1024
+# Python reads and writes JSON recursively; a payload that got in must come out again from any depth of the stack.
+MAX_PAYLOAD_DEPTH = 512
+
+QUEUED = "queued"
+COMMITTED = "committed"
+STATE_LETTER = {QUEUED: "q", COMMITTED: "c"}
+STATE_NAME = {letter: state for state, letter in STATE_LETTER.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What a caller puts. entry_id: unique in the session; makes a repeat harmless."""
+
+    role: str
+    content: str
+    entry_id: str | None = None
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """state: `committed` is in MySQL; `queued` survives the death of any process and is there within 5 s."""
+
+    entry_id: str
+    seq: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    entry_id: str
+    seq: int
+    role: str
+    content: str
+    payload: Any
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked message, ready for Redis (`body`, `head`) and for MySQL."""
+
+    entry_id: str
+    given: bool
+    role: str
+    content: str
+    payload: str | None  # canonical JSON
+    digest: str
+    size: int
+    body: str
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A numbered message that may or may not be in MySQL yet. stream_id: its place in the stream, '' if not there."""
+
+    session_pk: int
+    tenant: str
+    agent: str
+    session_id: str
+    entry_id: str
+    seq: int
+    role: str
+    content: str
+    payload: Any
+    size: int
+    digest: str
+    trace_id: str
+    created_at: datetime
+    stream_id: str = ""
+    raw: str = ""
+
+    def row(self) -> AgentMessage:
+        return AgentMessage(
+            session_row_id=self.session_pk,
+            tenant=self.tenant,
+            agent=self.agent,
+            session_id=self.session_id,
+            entry_id=self.entry_id,
+            seq=self.seq,
+            role=self.role,
+            content=self.content,
+            payload=self.payload,
+            size=self.size,
+            digest=self.digest,
+            trace_id=self.trace_id,
+            created_at=self.created_at,
+        )
+
+
+def _payload_text(payload: Any, where: str) -> str | None:
+    if payload is None:
+        return None
+    try:
+        text = canonical_json(payload)
+    except RecursionError:
+        raise DomainError("INVALID_REQUEST", f"{where}.payload is nested deeper than {MAX_PAYLOAD_DEPTH}") from None
+    except (ValueError, TypeError) as error:
+        raise DomainError("INVALID_REQUEST", f"{where}.payload is not JSON: {error}") from None
+    if text.count("[") + text.count("{") > MAX_PAYLOAD_DEPTH and _depth(payload) > MAX_PAYLOAD_DEPTH:
+        raise DomainError("INVALID_REQUEST", f"{where}.payload is nested deeper than {MAX_PAYLOAD_DEPTH}")
+    return text
+
+
+def _depth(value: Any) -> int:
+    """Levels of arrays and objects, counted without recursion."""
+    deepest, level = 0, [value]
+    while level:
+        inner: list[Any] = []
+        containers = 0
+        for item in level:
+            if isinstance(item, dict):
+                containers += 1
+                inner.extend(item.values())
+            elif isinstance(item, list | tuple):
+                containers += 1
+                inner.extend(item)
+        if containers:
+            deepest += 1
+        level = [item for item in inner if isinstance(item, dict | list | tuple)]
+    return deepest
+
+
+def content_digest(role: str, content: bytes, payload: str | None) -> str:
+    """22 characters that stand for what a repeat must equal. JSON text holds no NUL, so the parts cannot run over."""
+    made = hashlib.blake2b(digest_size=16)
+    made.update(f"{role}\0{payload or ''}\0".encode())
+    made.update(content)
+    return base64.urlsafe_b64encode(made.digest())[:22].decode()
+
+
+def _prepare_one(message: NewMessage, where: str) -> Prepared:
+    role, content = message.role, message.content
+    if role not in ROLES:
+        known = ", ".join(AgentMessage.Role.values)
+        raise DomainError("INVALID_REQUEST", f"{where}.role {str(role)[:40]!r} does not exist; use {known}")
+    if not isinstance(content, str):
+        raise DomainError("INVALID_REQUEST", f"{where}.content is {type(content).__name__}, not text")
+    entry_id = message.entry_id
+    if entry_id is not None:
+        check_id(f"{where}.entry_id", entry_id)
+    payload = _payload_text(message.payload, where)
+    try:
+        encoded = content.encode()
+        size = len(encoded) + (len(payload.encode()) if payload else 0)
+    except UnicodeEncodeError:
+        raise DomainError("INVALID_REQUEST", f"{where} holds half of a surrogate pair, which is no text") from None
+    if size > settings.MAX_MESSAGE_BYTES:
+        raise DomainError("MESSAGE_TOO_LARGE", f"{where} is {size} bytes; the limit is {settings.MAX_MESSAGE_BYTES}")
+    made = entry_id or new_id()
+    start = f'{{"entry_id":"{made}","role":"{role}","content":'
+    body = f'{start}{encode_basestring(content)},"payload":{payload or "null"}'
+    head = ""
+    if size > INLINE_BYTES:
+        head = f'{start}{encode_basestring(content[:HEAD_CHARS])},"payload":null,"cut":{size}'
+    return Prepared(
+        made, entry_id is not None, role, content, payload, content_digest(role, encoded, payload), size, body, head
+    )
+
+
+def prepare(messages: Sequence[NewMessage]) -> list[Prepared]:
+    """Checks a whole batch before anything is written.
+
+    Errors: EMPTY_BATCH, BATCH_TOO_LARGE, INVALID_ID, INVALID_REQUEST (422), MESSAGE_TOO_LARGE (413),
+    ENTRY_CONFLICT (409) when the batch gives one entry id two contents.
+    """
+    if not messages:
+        raise DomainError("EMPTY_BATCH")
+    if len(messages) > settings.MAX_BATCH_MESSAGES:
+        raise DomainError("BATCH_TOO_LARGE", f"{len(messages)} messages; the limit is {settings.MAX_BATCH_MESSAGES}")
+    prepared = [_prepare_one(message, f"messages.{index}") for index, message in enumerate(messages)]
+    total = sum(one.size for one in prepared)
+    if total > settings.MAX_BODY_BYTES:
+        raise DomainError("BODY_TOO_LARGE", f"the batch is {total} bytes; the limit is {settings.MAX_BODY_BYTES}")
+    digests: dict[str, str] = {}
+    for one in prepared:
+        if digests.setdefault(one.entry_id, one.digest) != one.digest:
+            raise conflict(one.entry_id)
+    return prepared
+
+
+def conflict(entry_id: str) -> DomainError:
+    return DomainError(
+        "ENTRY_CONFLICT",
+        f"entry {entry_id!r} exists in this session with other content; nothing of the batch was written",
+        entry_id=entry_id,
+    )
+
+
+def receipt_value(seq: int, created_at_us: int, state: str, digest: str) -> str:
+    """A receipt as `ids` keeps it; append.lua writes and reads the same."""
+    return f"{seq}:{created_at_us}:{STATE_LETTER[state]}:{digest}"
+
+
+def window_item(entry: Entry, at_us: int) -> str:
+    """An entry as the window holds it."""
+    start = f'{{"entry_id":"{entry.entry_id}","role":"{entry.role}","content":'
+    tail = f',"seq":{entry.seq},"at":{at_us}}}'
+    if entry.size > INLINE_BYTES:
+        return f'{start}{encode_basestring(entry.content[:HEAD_CHARS])},"payload":null,"cut":{entry.size}{tail}'
+    payload = "null" if entry.payload is None else canonical_json(entry.payload)
+    return f'{start}{encode_basestring(entry.content)},"payload":{payload}{tail}'
+
+
+def read_items(items: Sequence[str]) -> tuple[list[Message], list[str]]:
+    """Window items as messages, and the entry ids of those that the window holds cut short."""
+    messages, cut = [], []
+    for item in json.loads(f"[{','.join(items)}]"):
+        messages.append(
+            Message(
+                item["entry_id"],
+                item["seq"],
+                item["role"],
+                item["content"],
+                item["payload"],
+                from_micros(item["at"]),
+            )
+        )
+        if "cut" in item:
+            cut.append(item["entry_id"])
+    return messages, cut
+
+
+def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> str:
+    return f"{session_pk} {tenant} {agent} {session_id}"
+
+
+def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
+    """An entry of the stream. Errors: ValueError, KeyError, TypeError or RecursionError when it cannot be read."""
+    pk, tenant, agent, session_id = fields["k"].split(" ")
+    body = json.loads(fields["m"])
+    role, content = body["role"], body["content"]
+    if role not in ROLES or not isinstance(content, str) or not isinstance(body["seq"], int):
+        raise ValueError("not a message")
+    payload = body["payload"]
+    encoded = content.encode()
+    payload_size = 0 if payload is None else len(canonical_json(payload).encode())
+    return Entry(
+        session_pk=int(pk),
+        tenant=tenant,
+        agent=agent,
+        session_id=session_id,
+        entry_id=check_id("entry_id", body["entry_id"]),
+        seq=body["seq"],
+        role=role,
+        content=content,
+        payload=payload,
+        size=len(encoded) + payload_size,
+        digest=fields["g"],
+        trace_id=fields["x"],
+        created_at=from_micros(body["at"]),
+        stream_id=stream_id,
+        raw=fields["m"],
+    )

@@ -1,0 +1,138 @@
+"""The calls of the hot path: one script each, and what must be done first when a session is not open in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+
+from config.base import redis as base_redis
+from config.base.clock import to_micros
+from config.base.errors import DomainError
+from config.base.redis import RUN_ID, RedisUnavailable, Script
+from config.base.trace import current_trace_id
+from memory.sessions.context import MAX_FIELDS, MAX_SLOTS, Context, read_context
+from memory.sessions.entries import COMMITTED, Prepared, conflict, receipt_value
+from memory.sessions.models import AgentMessage
+from memory.sessions.owners import Owner
+from memory.sessions.persist import existing
+from memory.sessions.reopen import ensure_attached, lease, reopen
+
+_append = Script.beside(__file__, "append")
+_context = Script.beside(__file__, "context")
+_window = Script.beside(__file__, "window")
+
+# Reopening and leasing make the next try work; more than a few tries mean that something undoes them each time.
+ATTEMPTS = 12
+
+
+def _common(owner: Owner) -> list[Any]:
+    """The first four arguments of every script that includes admit.lua."""
+    return [
+        RUN_ID, owner.actor_id, settings.SESSION_TTL_SECONDS, settings.SESSION_MAX_AGE_SECONDS * 1_000_000,
+    ]  # fmt: skip
+
+
+def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) -> list[Any]:
+    """The append script, after whatever it needs first. Its parts of the answer are append.lua's.
+
+    Errors: RedisUnavailable, also when the session cannot be got into Redis: MySQL is always right.
+    """
+    client = base_redis.state()
+    keys = (*owner.keys, owner.pending)
+    ensure_attached()
+    args = [
+        *_common(owner), settings.SESSION_WINDOW, owner.ident, current_trace_id(), "0",
+        min(read_last, settings.SESSION_WINDOW), "q",
+    ]  # fmt: skip
+    for one in prepared:
+        args += (one.entry_id, "1" if one.given else "0", one.digest, one.body, one.head)
+    for _ in range(ATTEMPTS):
+        reply = _append(client, keys, args)
+        code = reply[0]
+        if code == "OK":
+            return list(reply)
+        if code == "MISS":
+            reopen(owner)
+            args[7] = "0"
+        elif code == "LEASE":
+            lease(owner, ceiling=int(reply[1]), origin=reply[2], needed=len(prepared))
+        elif code == "CHECK":
+            known = existing(owner.pk, [one.entry_id for one in prepared])
+            if known:
+                _tell_ids(owner, prepared, known)
+            args[7] = "1"
+        elif code == "CONFLICT":
+            raise conflict(reply[1])
+        else:
+            raise refused(code, owner)
+    raise RedisUnavailable("the session does not stay open in Redis")
+
+
+def refused(code: str, owner: Owner) -> DomainError:
+    """The error for a script's refusal."""
+    if code == "DELETED":
+        return DomainError("SESSION_DELETED")
+    if code == "OWNER":
+        return DomainError("NOT_OWNER", "the session belongs to another actor")
+    raise RuntimeError(f"unexpected answer {code!r} for session {owner.pk}")
+
+
+def _tell_ids(owner: Owner, prepared: Sequence[Prepared], known: Mapping[str, AgentMessage]) -> None:
+    """Puts receipts from MySQL into `ids`, so that the append finds them there like any other.
+
+    Written only where the hash is: a key without TTL would be left behind otherwise; the append repairs the TTL.
+    """
+    fields: dict[str, str] = {}
+    for one in prepared:
+        row = known.get(one.entry_id)
+        if row is not None:
+            fields[one.entry_id] = receipt_value(row.seq, to_micros(row.created_at), COMMITTED, row.digest)
+    with base_redis.translated():
+        pipe = base_redis.state().pipeline(transaction=True)
+        pipe.hset(owner.keys[2], mapping=fields)
+        pipe.expire(owner.keys[2], settings.SESSION_TTL_SECONDS)
+        pipe.execute()
+
+
+def run_context(owner: Owner, expected: str, sets: Sequence[str], removed: Sequence[str]) -> Context:
+    """One call of context.lua, after reopening where that is needed; with nothing to set it reads."""
+    ensure_attached()
+    args = [
+        *_common(owner), expected, MAX_FIELDS, len(sets) // 2, *sets, *removed,
+    ]  # fmt: skip
+    reopened = False
+    for _ in range(ATTEMPTS):
+        reply = _context(base_redis.state(), owner.keys, args)
+        code = reply[0]
+        if code == "OK":
+            return read_context(owner.session_id, reply[1], reopened)
+        if code == "MISS":
+            reopened = reopen(owner) or reopened
+        elif code == "VERSION":
+            raise DomainError(
+                "VERSION_CONFLICT", f"the context is at version {reply[1]}, not {expected}", version=reply[1]
+            )
+        elif code == "FULL":
+            raise DomainError("INVALID_REQUEST", f"slots: more than {MAX_SLOTS} slots; remove some first")
+        else:
+            raise refused(code, owner)
+    raise RedisUnavailable("the session does not stay open in Redis")
+
+
+def window_in_redis(owner: Owner, count: int) -> tuple[int | None, int, list[str]]:
+    """Number of the session's first message (None: it has none), its last number, its newest `count` items.
+
+    Cost, warm: 1 round trip, 0 queries. Errors: RedisUnavailable, SESSION_DELETED.
+    """
+    ensure_attached()
+    args = [*_common(owner), count]
+    for _ in range(ATTEMPTS):
+        reply = _window(base_redis.state(), owner.keys, args)
+        if reply[0] == "OK":
+            return (int(reply[1]) if reply[1] else None), int(reply[2]), reply[3]
+        if reply[0] != "MISS":
+            raise refused(reply[0], owner)
+        reopen(owner)
+    raise RedisUnavailable("the session does not stay open in Redis")

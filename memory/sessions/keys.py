@@ -1,0 +1,50 @@
+"""Redis keys of the sessions."""
+
+from django.conf import settings
+
+from config.base.keys import Key
+
+CTX = Key(
+    "sess:{agent}:{session_id}:ctx",
+    "hash",
+    ttl=settings.SESSION_TTL_SECONDS,
+    writers="memory.sessions",
+    readers="agents through the API",
+    on_loss="a clean context is opened; numbering goes on from MySQL and the undrained stream",
+)
+MSGS = Key(
+    "sess:{agent}:{session_id}:msgs",
+    "list",
+    ttl=settings.SESSION_TTL_SECONDS,
+    writers="memory.sessions",
+    readers="agents through the API",
+    on_loss="refilled from MySQL and the undrained stream",
+)
+IDS = Key(
+    "sess:{agent}:{session_id}:ids",
+    "hash",
+    ttl=settings.SESSION_TTL_SECONDS,
+    writers="memory.sessions",
+    readers="memory.sessions",
+    on_loss="refilled from MySQL and the undrained stream; older ids are asked from MySQL",
+)
+PENDING = Key(
+    "sess:pending",
+    "stream",
+    ttl=None,
+    writers="memory.sessions",
+    readers="memory.sessions.drain (group persist)",
+    on_loss="messages queued and not yet drained are lost; their numbers are never used again",
+    scope="system",
+)
+EPOCH = Key(
+    "sess:epoch",
+    "string",
+    ttl=None,
+    writers="memory.sessions",
+    readers="memory.sessions",
+    on_loss="sessions see that Redis was emptied and number above what had been leased to it",
+    scope="system",
+)
+
+GROUP = "persist"

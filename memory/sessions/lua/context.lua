@@ -1,0 +1,38 @@
+-- Reads or changes the context, field by field: two writers of different slots never lose one.
+-- KEYS  1 ctx   2 msgs   3 ids
+-- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 expected version `{opened_at}-{n}`, or ''
+--       6 most fields that the hash may have   7 how many fields to set, then field and value for each;
+--       what follows are fields to remove
+-- RETURNS {'OK', {field, value, ...}}   {'MISS'}   {'OWNER'}   {'DELETED'}
+--         {'VERSION', current version}   nothing changed
+--         {'FULL'}   more slots than allowed; nothing changed
+--@include admit
+local c, now = admit(KEYS[1], ARGV[1], ARGV[2], ARGV[4])
+if not c then return now end
+local v = redis.call('HMGET', KEYS[1], 'opened_at', 'version')
+local current = v[1] .. '-' .. v[2]
+if ARGV[5] ~= '' and ARGV[5] ~= current then return {'VERSION', current} end
+local sets = tonumber(ARGV[7])
+local first_removed = 8 + sets * 2
+local changes = sets > 0 or #ARGV >= first_removed
+if sets > 0 then
+  local grown = redis.call('HLEN', KEYS[1])
+  for i = 8, first_removed - 1, 2 do
+    grown = grown + 1 - redis.call('HEXISTS', KEYS[1], ARGV[i])
+  end
+  for i = first_removed, #ARGV do
+    grown = grown - redis.call('HEXISTS', KEYS[1], ARGV[i])
+  end
+  if grown > tonumber(ARGV[6]) then return {'FULL'} end
+end
+if changes then
+  -- A write that a full server refuses comes first, so that a refusal leaves everything as it was.
+  redis.call('HINCRBY', KEYS[1], 'version', 1)
+  redis.call('HSET', KEYS[1], 'updated_at', now)
+  for i = 8, first_removed - 1, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+  for i = first_removed, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+end
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+redis.call('EXPIRE', KEYS[2], ARGV[3])
+redis.call('EXPIRE', KEYS[3], ARGV[3])
+return {'OK', redis.call('HGETALL', KEYS[1])}

@@ -1,0 +1,227 @@
+"""Entries into MySQL: each once, whoever brings it and however often.
+
+The drain, a committing append and an append past Redis all come through here. What settles every race is the two
+unique keys of `agent_message`: (session, entry) and (session, number).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
+
+from config.base.db import is_lock_conflict, retry_conflicts
+from config.base.fields import canonical_json
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+from memory.sessions.entries import Entry
+from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
+
+logger = logging.getLogger(__name__)
+
+Reason = MessageDeadLetter.Reason
+
+# Text grows to at most twice its bytes in an SQL statement (quotes, backslashes and control characters are escaped),
+# so a statement stays under 9 MiB: MariaDB's max_allowed_packet is 16 MiB by default.
+STATEMENT_ROWS = 500
+STATEMENT_BYTES = 4 * 1024 * 1024
+PIECE_CHARS = 1024 * 1024  # 4 bytes each at most
+
+
+@dataclass
+class Outcome:
+    """What became of each entry. numbers: entry id -> the number it has in MySQL, by session."""
+
+    stored: list[Entry] = field(default_factory=list)
+    known: list[Entry] = field(default_factory=list)
+    dead: list[tuple[Entry, str]] = field(default_factory=list)
+    numbers: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> list[Entry]:
+        return [*self.stored, *self.known, *(entry for entry, _ in self.dead)]
+
+
+def _statements(rows: Iterable[AgentMessage]) -> Iterator[list[AgentMessage]]:
+    part: list[AgentMessage] = []
+    size = 0
+    for row in rows:
+        if part and (len(part) >= STATEMENT_ROWS or size + row.size > STATEMENT_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += row.size
+    if part:
+        yield part
+
+
+def _insert_in_pieces(row: AgentMessage) -> None:
+    """One row that is too large for one statement."""
+    content, payload = row.content, None if row.payload is None else canonical_json(row.payload)
+    row.content, row.payload = "", None
+    row.save(force_insert=True)
+    with connection.cursor() as cursor:
+        for column, text in (("content", content), ("payload", payload)):
+            for start in range(0, len(text or ""), PIECE_CHARS):
+                cursor.execute(
+                    f"UPDATE agent_message SET {column} = CONCAT(COALESCE({column}, ''), %s) WHERE id = %s",  # noqa: S608 - fixed names
+                    [(text or "")[start : start + PIECE_CHARS], row.pk],
+                )
+    row.content, row.payload = content, None if payload is None else json.loads(payload)
+
+
+def insert_entries(entries: Sequence[Entry]) -> None:
+    """Plain INSERTs, in the caller's transaction. Errors: IntegrityError when one is there already."""
+    rows = [entry.row() for entry in entries]
+    for part in _statements(rows):
+        if len(part) == 1 and part[0].size > STATEMENT_BYTES and connection.vendor == "mysql":
+            _insert_in_pieces(part[0])
+        else:
+            AgentMessage.objects.bulk_create(part)
+
+
+def existing(session_pk: int, entry_ids: Sequence[str]) -> dict[str, AgentMessage]:
+    """Which of these entries MySQL has, without their content."""
+    found = AgentMessage.objects.filter(session_row_id=session_pk, entry_id__in=entry_ids)
+    return {row.entry_id: row for row in found.only("entry_id", "seq", "digest", "created_at", "session_row_id")}
+
+
+def _sort_out(entries: Sequence[Entry], outcome: Outcome) -> list[Entry]:
+    """Those that MySQL neither has nor refuses; the others go into `outcome`."""
+    fresh: list[Entry] = []
+    by_session: dict[int, list[Entry]] = {}
+    for entry in entries:
+        by_session.setdefault(entry.session_pk, []).append(entry)
+    for pk, group in by_session.items():
+        have = {
+            entry_id: (row.seq, row.digest)
+            for entry_id, row in existing(pk, [entry.entry_id for entry in group]).items()
+        }
+        taken = dict(
+            AgentMessage.objects.filter(session_row_id=pk, seq__in=[entry.seq for entry in group]).values_list(
+                "seq", "entry_id"
+            )
+        )
+        for entry in group:
+            seq, digest = have.get(entry.entry_id, (None, ""))
+            if seq is not None:
+                if digest == entry.digest:
+                    # The same message by another way (a repeat, a lost reply, a drain that died after its commit).
+                    outcome.known.append(entry)
+                    outcome.numbers[pk, entry.entry_id] = seq
+                else:
+                    outcome.dead.append((entry, Reason.ENTRY_TAKEN))
+            elif taken.get(entry.seq, entry.entry_id) != entry.entry_id:
+                outcome.dead.append((entry, Reason.SEQ_TAKEN))
+            else:
+                fresh.append(entry)
+                have[entry.entry_id] = (entry.seq, entry.digest)
+                taken[entry.seq] = entry.entry_id
+    return fresh
+
+
+def _store(entries: Sequence[Entry], outcome: Outcome) -> None:
+    """Steps: 1. all at once, hoping that none is there; 2. sort out what is there and try the rest; 3. what still
+    fails is halved until the entry that fails stands alone."""
+    if not entries:
+        return
+    fresh = list(entries)
+    for attempt in range(4):
+        try:
+
+            def work() -> None:
+                with transaction.atomic():
+                    insert_entries(fresh)  # noqa: B023 - runs at once
+
+            retry_conflicts(work)
+        except IntegrityError:
+            # Others may insert the same entries at this moment: look again, a few times.
+            fresh = _sort_out(fresh, outcome)
+            if not fresh:
+                return
+        except DataError:
+            break
+        except DatabaseError as error:
+            if is_lock_conflict(error) or len(fresh) == 1 or not _is_too_large(error):
+                raise
+            break
+        else:
+            outcome.stored.extend(fresh)
+            for entry in fresh:
+                outcome.numbers[entry.session_pk, entry.entry_id] = entry.seq
+            return
+        if attempt == 3:
+            break
+    if len(fresh) == 1:
+        outcome.dead.append((fresh[0], Reason.REFUSED))
+        return
+    middle = len(fresh) // 2
+    _store(fresh[:middle], outcome)
+    _store(fresh[middle:], outcome)
+
+
+def _is_too_large(error: DatabaseError) -> bool:
+    return bool(error.args) and error.args[0] in {1153, 2006, 2013, 2020}
+
+
+def persist(entries: Sequence[Entry]) -> Outcome:
+    """Puts entries into MySQL, each once; in transactions of its own.
+
+    Cost: 1 query for the sessions and 1 INSERT for up to 500 new entries of 4 MiB together; more only when some
+    are there already. The caller writes the dead letters (`bury`) and acknowledges.
+    Errors: OperationalError when the database is away: nothing or a part is written, trying again is harmless.
+    """
+    outcome = Outcome()
+    pks = {entry.session_pk for entry in entries}
+    sessions = dict(AgentSession.objects.filter(pk__in=pks).values_list("pk", "session_id"))
+    known_sessions: list[Entry] = []
+    for entry in entries:
+        if sessions.get(entry.session_pk) == entry.session_id:
+            known_sessions.append(entry)
+        else:
+            outcome.dead.append((entry, Reason.NO_SESSION))
+    _store(known_sessions, outcome)
+    return outcome
+
+
+def bury(
+    *,
+    stream_id: str,
+    reason: str,
+    raw: str,
+    tenant: str = "",
+    session_id: str = "",
+    entry_id: str = "",
+    seq: int | None = None,
+    detail: str = "",
+) -> None:
+    """One dead letter and its audit row, in one transaction; harmless to repeat."""
+    with transaction.atomic():
+        letter, made = MessageDeadLetter.objects.get_or_create(
+            stream_id=stream_id,
+            entry_id=entry_id,
+            defaults={
+                "tenant": tenant,
+                "session_id": session_id,
+                "seq": seq,
+                "reason": reason,
+                "detail": detail[:200],
+                "raw": raw,
+            },
+        )
+        if made:
+            record(
+                tenant=tenant or "default",
+                event_type=EventType.DEAD_LETTER,
+                decision=Decision.MOVED,
+                actor_type=ActorType.SYSTEM,
+                actor_id="memory.sessions.drain",
+                object_type="message",
+                object_id=entry_id or stream_id,
+                code=reason.upper(),
+                input_summary={"session_id": session_id, "seq": seq, "stream_id": stream_id, "letter": letter.pk},
+            )
+            logger.error("dead letter: %s session=%s entry=%s seq=%s", reason, session_id, entry_id, seq)

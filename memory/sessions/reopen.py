@@ -1,0 +1,257 @@
+"""Bringing a session's state into Redis, numbering ranges, and catching up after an outage.
+
+What is true of a session is what MySQL has plus what the stream still holds. Redis's window, ids and numbering are
+made from these two whenever Redis has nothing, or may have less than MySQL (`detached_at`), or has been restarted
+(it may have lost its newest writes).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from config.base import redis as base_redis
+from config.base.clock import to_micros
+from config.base.db import retry_conflicts
+from config.base.errors import DomainError
+from config.base.redis import RUN_ID, Script
+from memory.sessions.entries import COMMITTED, QUEUED, Entry, read_entry, receipt_value, window_item
+from memory.sessions.keys import EPOCH
+from memory.sessions.models import AgentMessage, AgentSession
+from memory.sessions.owners import Owner, owner_of_row
+
+logger = logging.getLogger(__name__)
+
+_observe = Script.beside(__file__, "observe")
+_open = Script.beside(__file__, "open")
+_lease = Script.beside(__file__, "lease")
+_detach = Script.beside(__file__, "detach")
+_close = Script.beside(__file__, "close")
+_mine = Script.beside(__file__, "mine")
+
+# Entry ids that a reopened session knows without asking MySQL; the hash stays in its compact encoding (512 fields).
+IDS_REFILL = 400
+_SCAN_ENTRIES = 2000
+_SCAN_BYTES = 16 * 1024 * 1024
+
+
+def undrained(owner: Owner) -> Iterator[Entry]:
+    """What of this session the stream still holds. Reads the whole stream, which holds only what is not yet in MySQL:
+    normally the traffic of a second. Unreadable entries are left to the drain.
+
+    Whoever also reads MySQL must read this first: an entry leaves the stream only after its commit.
+    """
+    client = base_redis.state()
+    start = "-"
+    while start:
+        start, flat = _mine(client, [owner.pending], [owner.ident, start, _SCAN_ENTRIES, _SCAN_BYTES])
+        for i in range(0, len(flat), 4):
+            stream_id, digest, trace_id, body = flat[i : i + 4]
+            try:
+                yield read_entry(stream_id, {"k": owner.ident, "g": digest, "x": trace_id, "m": body})
+            except (ValueError, KeyError, TypeError, RecursionError, DomainError):
+                continue
+
+
+def locked(owner: Owner) -> AgentSession:
+    """The session's row, locked until the transaction ends. Errors: SESSION_NOT_FOUND, SESSION_DELETED."""
+    row = AgentSession.objects.select_for_update().filter(pk=owner.pk).first()
+    if row is None:
+        raise DomainError("SESSION_NOT_FOUND")
+    if row.deleted_at is not None:
+        raise DomainError("SESSION_DELETED")
+    return row
+
+
+def _entry_of(row: AgentMessage) -> Entry:
+    return Entry(
+        row.session_row_id, row.tenant, row.agent, row.session_id, row.entry_id, row.seq, row.role, row.content,
+        row.payload, row.size, row.digest, row.trace_id, row.created_at,
+    )  # fmt: skip
+
+
+def _range_after(row: AgentSession, origin: str, last: int) -> int:
+    """Chooses the numbers that Redis goes on with; gives back the last one used before them. Changes `row`.
+
+    The same Redis goes on in its range, without a gap: nothing it numbered is unknown. Any other may have lost
+    queued messages, so it starts above every number that was ever leased.
+    """
+    if row.lease_epoch == origin and row.lease_to and row.lease_from - 1 <= last < row.lease_to:
+        return last
+    start = row.seq_ceiling
+    row.lease_from, row.lease_to = start + 1, start + settings.SESSION_SEQ_LEASE
+    row.seq_ceiling = row.lease_to
+    row.lease_epoch = origin
+    return start
+
+
+def reopen(owner: Owner) -> bool:
+    """Makes Redis's state of a session from MySQL and the stream, unless somebody else has meanwhile.
+
+    Steps: 1. see what Redis has; 2. lock the row, so that no append past Redis takes numbers meanwhile; 3. read the
+    stream, then MySQL (in this order: an entry is in one of them); 4. take a range, commit; 5. write it to Redis if
+    it is still as it was seen in 1. Returns whether a clean context was opened by this call.
+    Cost: 3 Redis round trips, 5 queries.
+    Errors: SESSION_NOT_FOUND, SESSION_DELETED, RedisUnavailable.
+    """
+    client = base_redis.state()
+    ctx, msgs, ids = owner.keys
+    epoch, run_id, gen, seen_seq, state = _observe(
+        client, [ctx, EPOCH()], [RUN_ID, secrets.token_hex(8), settings.SESSION_MAX_AGE_SECONDS * 1_000_000]
+    )
+    if state == "live":
+        return False
+    if state == "deleted":
+        raise DomainError("SESSION_DELETED")
+
+    origin = f"{epoch}.{run_id}"[:64]
+
+    def work() -> tuple[AgentSession, int, list[Entry], list[tuple[str, int, datetime, str, str]], int | None, bool]:
+        with transaction.atomic(durable=True):
+            row = locked(owner)
+            queued = list(undrained(owner))
+            mine = AgentMessage.objects.filter(session_row_id=owner.pk)
+            stored = list(
+                mine.order_by("-seq").values_list("entry_id", "seq", "created_at", "digest")[: IDS_REFILL + 1]
+            )
+            newest = [_entry_of(message) for message in mine.order_by("-seq")[: settings.SESSION_WINDOW]]
+            whole = len(stored) <= IDS_REFILL
+            lowest = stored[-1][1] if whole and stored else mine.order_by("seq").values_list("seq", flat=True).first()
+            in_mysql = {entry_id for entry_id, *_ in stored}
+            queued = [entry for entry in queued if entry.entry_id not in in_mysql]
+            if not whole and queued:
+                older = set(
+                    mine.filter(entry_id__in=[entry.entry_id for entry in queued]).values_list("entry_id", flat=True)
+                )
+                queued = [entry for entry in queued if entry.entry_id not in older]
+            receipts = [(entry_id, seq, at, COMMITTED, digest) for entry_id, seq, at, digest in stored]
+            receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in queued]
+            last = max((seq for _, seq, *_ in receipts), default=row.lease_from - 1)
+            firsts = [entry.seq for entry in queued] + ([lowest] if lowest is not None else [])
+            start = _range_after(row, origin, last)
+            row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch"])
+            newest = sorted([*newest, *queued], key=lambda entry: entry.seq)[-settings.SESSION_WINDOW :]
+            return row, start, newest, receipts, min(firsts, default=None), whole
+
+    row, last, newest, receipts, first, whole = retry_conflicts(work)
+    items = [window_item(entry, to_micros(entry.created_at)) for entry in newest]
+    pairs: list[str] = []
+    for entry_id, seq, at, receipt_state, digest in receipts:
+        pairs += [entry_id, receipt_value(seq, to_micros(at), receipt_state, digest)]
+    answer = _open(
+        client,
+        [ctx, msgs, ids, EPOCH()],
+        [
+            RUN_ID, run_id, epoch, gen, seen_seq, secrets.token_hex(4), "1" if state == "behind" else "0",
+            settings.SESSION_TTL_SECONDS, owner.actor_id, owner.tenant, last, row.lease_to,
+            "" if first is None else first, "1" if whole else "0", origin, len(items), *items, *pairs,
+        ],
+    )  # fmt: skip
+    if answer == "DELETED":
+        raise DomainError("SESSION_DELETED")
+    if answer == "OK" and row.detached_at is not None:
+        # What was detached is in what was just written; a later append past Redis has set another time.
+        AgentSession.objects.filter(pk=row.pk, detached_at=row.detached_at).update(detached_at=None)
+    return bool(answer == "OK" and state != "behind")
+
+
+def lease(owner: Owner, *, ceiling: int, origin: str, needed: int) -> None:
+    """Leases the next range of numbers to Redis, when its present one ends at `ceiling`.
+
+    origin: the Redis that asks, as `lease_epoch` names it: a range leased to another is never handed on.
+    The raise is committed before Redis hears of it. A range that somebody raised for this Redis already is handed on
+    as it is. Where nobody numbered past Redis meanwhile, the range simply grows.
+    Cost: 1 round trip, 2 queries, once in SESSION_SEQ_LEASE messages.
+    """
+
+    def work() -> AgentSession:
+        with transaction.atomic(durable=True):
+            row = locked(owner)
+            more = max(settings.SESSION_SEQ_LEASE, needed)
+            if row.lease_epoch != origin or row.lease_to != row.seq_ceiling:
+                row.lease_from, row.lease_to = row.seq_ceiling + 1, row.seq_ceiling + more
+            elif row.lease_to <= ceiling:
+                row.lease_to += more
+            else:
+                return row
+            row.lease_epoch = origin
+            row.seq_ceiling = row.lease_to
+            row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch"])
+            return row
+
+    row = retry_conflicts(work)
+    _lease(base_redis.state(), [owner.keys[0]], [RUN_ID, row.lease_from, row.lease_to])
+
+
+# --- after an outage --------------------------------------------------------------------------------------------
+
+
+class _Suspicion:
+    """Per process: whether Redis was away and sessions may have gone on in MySQL since."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._raised = 1  # a new process knows nothing of what happened before it
+        self._cleared = 0
+
+    def raise_(self) -> None:
+        with self._lock:
+            self._raised += 1
+
+    @property
+    def level(self) -> int:
+        return 0 if self._raised == self._cleared else self._raised
+
+    def clear(self, level: int) -> None:
+        with self._lock:
+            if self._raised == level:
+                self._cleared = level
+
+
+suspicion = _Suspicion()
+base_redis.on_outage(suspicion.raise_)
+
+
+def ensure_attached() -> None:
+    """Before Redis's state of any session is used: catch up if this process saw Redis away. Free otherwise.
+
+    Errors: RedisUnavailable, and the database's own when it cannot tell what Redis missed (closed).
+    """
+    level = suspicion.level
+    if level:
+        base_redis.breaker.check()
+        reattach()
+        suspicion.clear(level)
+
+
+def close_in_redis(owner: Owner) -> None:
+    """A deleted session's keys. Errors: RedisUnavailable."""
+    _close(base_redis.state(), owner.keys, [owner.actor_id, settings.SESSION_TTL_SECONDS])
+
+
+def reattach(*, batch: int = 1000) -> int:
+    """Takes Redis's outdated state of sessions out of use: those that went on in MySQL while it was away.
+
+    Harmless at any time and from many processes: state that is taken out is made again from MySQL and the stream.
+    Returns how many. Errors: RedisUnavailable (the rest stays marked).
+    """
+    done = 0
+    client = base_redis.state()
+    while True:
+        rows = list(AgentSession.objects.filter(detached_at__isnull=False).order_by("pk")[:batch])
+        for row in rows:
+            owner = owner_of_row(row)
+            if row.deleted_at is not None:
+                close_in_redis(owner)
+            else:
+                _detach(client, owner.keys)
+            # Conditional: an append past Redis that came meanwhile has set another time, and stays marked.
+            done += AgentSession.objects.filter(pk=row.pk, detached_at=row.detached_at).update(detached_at=None)
+        if len(rows) < batch:
+            return done

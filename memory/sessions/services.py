@@ -1,0 +1,265 @@
+"""Writes of the sessions: open, append, change the context, delete.
+
+Each write states what it costs when the session is warm: open in Redis and known to this process. Tests hold it.
+When Redis is away: appends and deletions go to MySQL, opening too; the context, which lives in Redis, is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, IntegrityError, transaction
+
+from config.base import redis as base_redis
+from config.base.clock import from_micros, now
+from config.base.db import retry_conflicts
+from config.base.errors import DomainError
+from config.base.fields import canonical_json
+from config.base.ids import check_id, check_session_id, new_id
+from config.base.redis import RedisUnavailable, Script
+from guard.access.matrix import Resource
+from guard.access.services import Caller, authorize
+from memory.sessions.context import MAX_FIELD_BYTES, UNSET, Context, slot_field
+from memory.sessions.direct import append_past_redis, entry_of
+from memory.sessions.entries import (
+    COMMITTED,
+    QUEUED,
+    STATE_NAME,
+    Entry,
+    Message,
+    NewMessage,
+    Prepared,
+    Receipt,
+    prepare,
+    read_items,
+    receipt_value,
+)
+from memory.sessions.hot import append_in_redis, run_context
+from memory.sessions.keys import GROUP
+from memory.sessions.models import AgentSession
+from memory.sessions.owners import Owner, admit, remember
+from memory.sessions.persist import persist
+from memory.sessions.reopen import close_in_redis, ensure_attached, reopen, suspicion
+from memory.sessions.selectors import page_from_mysql, with_whole
+
+logger = logging.getLogger(__name__)
+
+_settle = Script.beside(__file__, "settle")
+
+
+# --- open and delete ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    owner: Owner
+    created: bool
+
+
+def open_session(*, caller: Caller, session_id: str | None = None, customer_id: str | None = None) -> Opened:
+    """Opens a session of the caller's actor. The same id, owner and customer again answers the same session.
+
+    session_id: made by us (UUIDv7) when not given. Cost: 3 queries and 3 round trips.
+    Errors: INVALID_ID (422), AUTH_403_SCOPE (403), SESSION_CONFLICT (409), SESSION_DELETED (410).
+    """
+    if session_id is not None:
+        check_session_id(session_id)
+    if customer_id is not None:
+        check_id("customer_id", customer_id)
+    authorize(caller, Resource.SESSION, "write", object_id=session_id or "", owner_id=caller.actor_id)
+    wanted = {"agent": caller.agent, "actor_id": caller.actor_id, "customer_id": customer_id or ""}
+
+    def work() -> tuple[AgentSession, bool]:
+        with transaction.atomic(durable=True):
+            return AgentSession.objects.get_or_create(
+                tenant=caller.tenant, session_id=session_id or new_id(), defaults=wanted
+            )
+
+    row, created = retry_conflicts(work, also=(IntegrityError,))
+    if not created:
+        if {name: getattr(row, name) for name in wanted} != wanted:
+            raise DomainError("SESSION_CONFLICT", f"session {row.session_id!r} exists with another owner or customer")
+        if row.deleted_at is not None:
+            raise DomainError("SESSION_DELETED")
+    owner = remember(row)
+    if created:
+        try:
+            ensure_attached()
+            reopen(owner)
+        except RedisUnavailable:
+            logger.warning("session opened without Redis; its first use there will open it")
+    return Opened(owner, created)
+
+
+def delete_session(*, caller: Caller, session_id: str) -> None:
+    """Ends a session: from now on it answers 410, and no write revives it. Its messages stay in MySQL until they are
+    erased or pruned; what is queued of it is still drained. Deleting twice is harmless.
+
+    Cost: 1 round trip, 3 queries. Errors: those of `admit`.
+    """
+    owner = admit(caller, session_id, "write")
+    at = now()
+
+    def work() -> int:
+        with transaction.atomic(durable=True):
+            # detached_at: should Redis not hear of it now, reattach tells it.
+            rows = AgentSession.objects.select_for_update().filter(pk=owner.pk)
+            if not rows.exists():
+                raise DomainError("SESSION_NOT_FOUND")
+            return rows.filter(deleted_at=None).update(deleted_at=at, detached_at=at)
+
+    if not retry_conflicts(work):
+        return
+    try:
+        close_in_redis(owner)
+    except RedisUnavailable:
+        suspicion.raise_()
+    else:
+        AgentSession.objects.filter(pk=owner.pk, detached_at=at).update(detached_at=None)
+
+
+# --- append -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """receipts: in the order of the batch. messages: the newest ones after it, when asked for, oldest first."""
+
+    receipts: list[Receipt]
+    messages: list[Message] | None = None
+
+
+def append_messages(
+    *,
+    caller: Caller,
+    session_id: str,
+    messages: Sequence[NewMessage],
+    durability: str = "async",
+    read_last: int = 0,
+) -> Appended:
+    """Appends a batch: all of it or nothing, adjacent, numbered in order.
+
+    Entries that the session has already (same entry id, same content) keep their first receipt; the new ones of the
+    same batch are numbered next to each other. An id given twice in one batch with one content is one entry.
+    durability: `async` is queued (in MySQL within 5 s); `sync` is in MySQL when this returns. Should MySQL fail after
+    Redis took a sync batch, its receipts say `queued`: it is in the stream and will be drained.
+    read_last: also answer with so many of the newest messages (at most the window), in the same round trip.
+    Cost, warm: async 1 round trip, 0 queries; sync 2 round trips, 2 queries.
+    Redis away: committed in MySQL, above every number leased. An append whose answer was lost is sent there too, with
+    the same entry ids: whichever way comes second finds the entry and drops out, and the receipt says MySQL's number.
+    Not inside a transaction of the caller's (RuntimeError): numbers are leased before they are used.
+    Errors: see `prepare` and `admit`; ENTRY_CONFLICT (409), SESSION_DELETED (410).
+    """
+    if durability not in ("async", "sync"):
+        raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
+    owner = admit(caller, session_id, "write")
+    prepared = prepare(messages)
+    try:
+        reply = append_in_redis(owner, prepared, read_last)
+    except RedisUnavailable:
+        receipts = append_past_redis(owner, prepared)
+        newest = None
+        if read_last:
+            newest = page_from_mysql(owner, limit=min(read_last, settings.SESSION_WINDOW), before=None)[0]
+        return Appended(receipts, newest)
+    receipts = _receipts(prepared, reply)
+    if durability == "sync":
+        receipts = _commit(owner, prepared, reply, receipts)
+    newest = None
+    if read_last:
+        newest, cut = read_items(reply[4])
+        if cut:
+            newest = with_whole(owner, newest, cut)
+    return Appended(receipts, newest)
+
+
+def _receipts(prepared: Sequence[Prepared], reply: Sequence[Any]) -> list[Receipt]:
+    flat = reply[3]
+    return [
+        Receipt(
+            one.entry_id,
+            int(flat[3 * n]),
+            STATE_NAME[flat[3 * n + 2][1]] if flat[3 * n + 2][0] == "=" else QUEUED,
+        )
+        for n, one in enumerate(prepared)
+    ]
+
+
+def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], receipts: list[Receipt]) -> list[Receipt]:
+    """Puts what is only queued of a batch into MySQL now, and takes it out of the stream."""
+    entries: dict[str, Entry] = {}
+    stream_ids: dict[str, str] = {}
+    for n, one in enumerate(prepared):
+        seq, at, place = reply[3][3 * n : 3 * n + 3]
+        if place == "=c" or one.entry_id in entries:
+            continue
+        entries[one.entry_id] = entry_of(owner, one, int(seq), from_micros(int(at)), "" if place[0] == "=" else place)
+        if place[0] != "=":
+            stream_ids[one.entry_id] = place
+    if not entries:
+        return receipts
+    try:
+        outcome = persist(list(entries.values()))
+    except DatabaseError as error:
+        logger.warning("sync append stays queued: %s", type(error).__name__)
+        return receipts
+    numbers = {entry_id: seq for (_, entry_id), seq in outcome.numbers.items()}
+    done = [entry for entry in entries.values() if entry.entry_id in numbers]
+    marks: list[str] = []
+    for entry in done:
+        at = reply[3][3 * [one.entry_id for one in prepared].index(entry.entry_id) + 1]
+        marks += [entry.entry_id, receipt_value(numbers[entry.entry_id], int(at), COMMITTED, entry.digest)]
+    settled = [stream_ids[entry.entry_id] for entry in done if entry.entry_id in stream_ids]
+    # Redis away now: committed all the same; the drain will find these entries in MySQL and drop them.
+    with contextlib.suppress(RedisUnavailable):
+        _settle(base_redis.state(), [owner.pending, owner.keys[2]], [GROUP, len(settled), *settled, *marks])
+    return [
+        Receipt(one.entry_id, numbers[one.entry_id], COMMITTED) if one.entry_id in numbers else receipt
+        for one, receipt in zip(prepared, receipts, strict=True)
+    ]
+
+
+# --- context ------------------------------------------------------------------------------------------------------
+
+
+def change_context(
+    *,
+    caller: Caller,
+    session_id: str,
+    expected: str | None = None,
+    intent: Any = UNSET,
+    step: Any = UNSET,
+    last_tool_result: Any = UNSET,
+    slots: Mapping[str, Any] | None = None,
+) -> Context:
+    """Sets what is given and leaves the rest; None removes. Slots are merged name by name.
+
+    expected: the version that must still be current. Cost, warm: 1 round trip, 0 queries.
+    Errors: VERSION_CONFLICT (409, with `version`), INVALID_REQUEST (422), those of `admit`; RedisUnavailable (503):
+    the context lives in Redis and is not pretended to be kept while it is away.
+    """
+    owner = admit(caller, session_id, "write")
+    sets: list[str] = []
+    removed: list[str] = []
+    given = {"intent": intent, "step": step, "last_tool_result": last_tool_result}
+    fields = {name: value for name, value in given.items() if value is not UNSET}
+    for name, value in (slots or {}).items():
+        fields[slot_field(name)] = value
+    for field, value in fields.items():
+        if value is None:
+            removed.append(field)
+            continue
+        try:
+            text = canonical_json(value)
+            size = len(text.encode())
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DomainError("INVALID_REQUEST", f"{field}: {type(error).__name__}: not JSON") from None
+        if size > MAX_FIELD_BYTES:
+            raise DomainError("INVALID_REQUEST", f"{field} is {size} bytes; the limit is {MAX_FIELD_BYTES}")
+        sets += [field, text]
+    return run_context(owner, expected or "", sets, removed)
