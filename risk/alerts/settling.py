@@ -262,7 +262,7 @@ def _hint(tenant: str, told: Sequence[tuple[Hit, str]]) -> None:
                     pipe.set(name, alert_id, ex=DEDUP_SECONDS)
             pipe.execute()
     except RedisUnavailable as error:
-        logger.info("no risk:dedup hints: %s", error)
+        logger.debug("no risk:dedup hints: %s", error)
 
 
 def _hint_name(tenant: str, customer_id: str, rule_id: str, occurred_at: datetime) -> str | None:

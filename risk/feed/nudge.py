@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 
 logger = logging.getLogger(__name__)
 
 TASK = "risk.feed.publish"
 EXPIRES_SECONDS = 5
+PAUSE_SECONDS = 1.0  # after a failure
 
 
 class _Nudger:
@@ -40,17 +42,21 @@ class _Nudger:
         while True:
             self._wanted.wait()
             self._wanted.clear()
-            send()
+            if not send():
+                # Beat does the work meanwhile; an outage is a line a second in the log and not one an event.
+                time.sleep(PAUSE_SECONDS)
 
 
-def send() -> None:
-    """Sends the task once; a broker that is away is a line in the log."""
+def send() -> bool:
+    """Sends the task once. False: the broker is away, which is a line in the log and no error."""
     from celery import current_app
 
     try:
         current_app.send_task(TASK, expires=EXPIRES_SECONDS, retry=False, ignore_result=True)
     except Exception as error:  # noqa: BLE001 - kombu, redis and OS errors alike: beat polls, nothing depends on this
         logger.info("could not nudge the publisher (%s); beat will", type(error).__name__)
+        return False
+    return True
 
 
 nudge_publisher = _Nudger()

@@ -102,5 +102,4 @@ class Watching:
             while True:
                 self.next(max(0.01, deadline - time.monotonic()))
         except ConnectionClosed as closed:
-            assert closed.rcvd is not None
-            return closed.rcvd.code
+            return closed.rcvd.code if closed.rcvd else 1006

@@ -297,7 +297,7 @@ def test_sending_to_a_dead_broker_does_not_raise(monkeypatch) -> None:
     from celery import current_app
 
     monkeypatch.setattr(current_app, "send_task", lambda *a, **k: (_ for _ in ()).throw(ConnectionError("refused")))
-    nudge.send()
+    assert nudge.send() is False
 
 
 def test_a_failing_delivery_is_named(own_redis_server) -> None:
