@@ -23,8 +23,10 @@ class OutageFilter(logging.Filter):
             return True
         if kind.startswith("Message Error"):
             cause = record.exc_info[1] if record.exc_info else None
+            while cause is not None and (deeper := cause.__cause__ or cause.__context__) is not None:
+                cause = deeper
             record.msg = "beat cannot reach the broker (%s) and goes on trying"
-            record.args = (type(getattr(cause, "__cause__", None) or cause).__name__,)
+            record.args = (type(cause).__name__,)
             record.exc_info = record.exc_text = None
         before = self._last.get(kind)
         if before is not None and time.monotonic() - before < self._seconds:
