@@ -97,7 +97,9 @@ class Command(BaseCommand):
             return {**report, "core": "left as it is"}
         demo = _demo(options, end)
         imported = import_tables(tenant=TENANT, tables=demo.tables)
-        _write(settings.DATA_DIR / "demo_violations.json", _listed(demo, end))
+        listed = _listed(demo, end)
+        listed["violations"] += _live_ones()
+        _write(settings.DATA_DIR / "demo_violations.json", listed)
         report.update(
             {file.file.removesuffix(".csv"): file.rows for file in imported.files},
             written=imported.written,
@@ -134,6 +136,15 @@ def _listed(demo: Demo, end: date) -> dict[str, Any]:
         "silent": demo.planted.silent,
         "data_quality": demo.planted.data_quality,
     }
+
+
+def _live_ones() -> list[dict[str, Any]]:
+    """Planted by --live-trade earlier: still in the core, so still to be found."""
+    path = settings.DATA_DIR / "demo_violations.json"
+    if not path.exists():
+        return []
+    listed = json.loads(path.read_text(encoding="utf-8"))["violations"]
+    return [violation for violation in listed if violation["trade_id"].startswith("LIVE-")]
 
 
 def _write(path: Path, content: Any, mode: int = 0o644) -> None:
