@@ -46,7 +46,8 @@ class ExactDecimalField(models.DecimalField):
         return format(plain(value), "f") if connection.vendor == "sqlite" else value
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        return self.get_db_prep_value(value, connection)
+        # An expression (bulk_update's CASE) prepares the values inside it itself.
+        return value if hasattr(value, "as_sql") else self.get_db_prep_value(value, connection)
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Decimal | None:
         return None if value is None else plain(value if isinstance(value, Decimal) else Decimal(str(value)))
