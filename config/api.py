@@ -7,8 +7,9 @@ import logging
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.db import DatabaseError, InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 from ninja.parser import Parser
@@ -101,8 +102,22 @@ def on_validation_error(request: HttpRequest, error: ValidationError) -> HttpRes
 
 @api.exception_handler(HttpError)
 def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    if isinstance(error.__context__, DomainError):
+        # Ninja answers whatever the parser raises with a 400 of its own; ours says which limit or which byte.
+        return _problem(error.__context__)
     code = {400: "INVALID_JSON", 404: "NOT_FOUND"}.get(error.status_code, "INVALID_REQUEST")
     return _problem(DomainError(code, str(error)))
+
+
+@api.exception_handler(RequestDataTooBig)
+def on_body_too_large(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    # Django's own bound, met by the length that the header claims, before a byte is read into memory.
+    return _problem(DomainError("BODY_TOO_LARGE", f"the limit is {settings.MAX_BODY_BYTES} bytes"))
+
+
+@api.exception_handler(UnreadablePostError)
+def on_broken_body(request: HttpRequest, error: UnreadablePostError) -> HttpResponse:
+    return _problem(DomainError("INVALID_JSON", "the body ended before it was whole"))
 
 
 @api.exception_handler(RedisUnavailable)

@@ -8,7 +8,6 @@ cache holds of it is deleted after the commit, and the sweeper finishes what a d
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from django.db import models, transaction
@@ -183,7 +182,7 @@ class ProfileChange(models.Model):
     customer_id = IdField()
     advisor_id = IdField(blank=True, default="")
     created_at = models.DateTimeField(default=now)
-    swept_at: models.DateTimeField[datetime | None, datetime | None] = models.DateTimeField(null=True, blank=True)
+    swept_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         app_label = "memory"
