@@ -38,11 +38,12 @@ def retry_conflicts(
     of that transaction, so only its owner can start over.
     Errors: the last conflict, after `attempts` tries.
     """
+    losses: tuple[type[Exception], ...] = (OperationalError, *also)
     for attempt in range(attempts):
         try:
             return work()
-        except (OperationalError, *also) as error:
-            lost_race = isinstance(error, also) if also else False
+        except losses as error:
+            lost_race = isinstance(error, also)
             if not lost_race and (not is_lock_conflict(error) or connections[using].in_atomic_block):
                 raise
             if attempt + 1 == attempts:

@@ -58,6 +58,10 @@ class CanonicalJSONField(WholeTextField):
     and hashes the same text for the same value, whoever wrote it.
     """
 
+    # For type checkers: an attribute of this kind holds whatever JSON holds, not text.
+    _pyi_private_set_type: Any
+    _pyi_private_get_type: Any
+
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
         return None if value is None else json.loads(value)
 

@@ -274,4 +274,5 @@ def _refusal(watcher: Watcher | None) -> int:
 
 
 async def _in_database(read: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    return await database_sync_to_async(read)(*arguments, **named)
+    found: T = await database_sync_to_async(read)(*arguments, **named)
+    return found

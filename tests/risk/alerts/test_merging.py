@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 
 from guard.audit.models import AuditLog
 from risk.alerts.models import AlertOutbox, RiskAlert, RiskAlertHit
@@ -152,9 +153,9 @@ def test_a_disposed_alert_is_left_alone_but_for_one_follow_up(
     assert (hit.alert_id, hit.anchor) == (new.alert_id, "C0000017:RISK-001:2026-03-02:f")
     settle(first, second, third := make_hit("T3", score=20))
     assert live()[-1].alert_id == new.alert_id, "the follow-up takes the rest"
-    new = the_alert(pk=new.pk)
+    new, officer = the_alert(pk=new.pk), User.objects.get()
     dispose(
-        alert_id=new.alert_id, officer=old.disposed_by, version=new.version,
+        alert_id=new.alert_id, officer=officer, version=new.version,
         to_status="false_positive", code="F04", text=REASON,
     )  # fmt: skip
     settle(first, second, third, make_hit("T4", score=100))
@@ -277,7 +278,7 @@ def test_hits_that_do_not_belong_are_refused_before_anything_is_written(hits) ->
 
 def test_a_reopened_alert_is_open_again_for_its_days_repeats() -> None:
     old = disposed(60, "closed", "K05")
-    officer = old.disposed_by
+    officer = User.objects.get()
     reopen(alert_id=old.alert_id, officer=officer, version=old.version, text="new facts from the branch")
     add_note(alert_id=old.alert_id, officer=officer, text="asked the branch for the tape")
     settle(make_hit("T1"), make_hit("T2"))

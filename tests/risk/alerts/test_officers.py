@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
@@ -205,9 +208,9 @@ def test_queries_of_the_console(django_assert_max_num_queries, django_assert_num
     assert selectors.counts(tenant="default") == {}
 
 
-def at_once(*works) -> list[object]:
+def at_once(*works: Callable[[], Any]) -> list[Any]:
     """Runs all at the same moment, each on its own connection; results or DomainErrors in order."""
-    gate, results = threading.Barrier(len(works)), [None] * len(works)
+    gate, results = threading.Barrier(len(works)), cast(list[Any], [None] * len(works))
 
     def run(n: int, work) -> None:
         try:
@@ -233,13 +236,9 @@ def test_two_officers_dispose_at_once_one_wins_and_the_other_is_told_who(claimed
     for n in range(4):
         settle(make_hit(f"T{n}", customer=f"C{n}"))
         alert = the_alert(customer_id=f"C{n}")
+        works: list[Callable[[], Any]] = [partial(judge, alert, who) for who in officers]
         if claimed:  # one claims while the other disposes
-            works = [
-                lambda alert=alert: claim(alert_id=alert.alert_id, officer=officers[0], version=alert.version),
-                lambda alert=alert: judge(alert, officers[1]),
-            ]
-        else:
-            works = [lambda who=who, alert=alert: judge(alert, who) for who in officers]
+            works[0] = partial(claim, alert_id=alert.alert_id, officer=officers[0], version=alert.version)
         results = at_once(*works)
         winners = [result for result in results if isinstance(result, RiskAlert)]
         losers = [result for result in results if isinstance(result, DomainError)]

@@ -69,7 +69,7 @@ def test_from_the_commit_to_the_screen_and_through_kills(live_stack: LiveStack) 
         said = live_stack.directory / "scan.log"
         with said.open("wb") as log:
             scan = live_stack.popen("shell", "--no-imports", "-v", "0", "-c", code, stdout=log)
-        arrived = []
+        arrived: list[float] = []
         while len(arrived) < 12:
             frame = json.loads(socket.recv(timeout=60))
             if frame["type"] == "alert":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -271,7 +272,8 @@ def test_the_hint_is_set_after_the_commit_with_a_day_to_live(own_redis_prefix) -
         settle(make_hit())
         assert base_redis.state().get(name) is None
     assert base_redis.state().get(name) == the_alert().alert_id
-    assert 86300 < base_redis.state().ttl(name) <= 86400
+    ttl: Any = base_redis.state().ttl(name)
+    assert 86300 < ttl <= 86400
     base_redis.state().delete(name)
     assert settle(make_hit()).unchanged == 1, "emptied: nothing changes"
 

@@ -298,5 +298,6 @@ def test_the_login_is_read_and_neither_renewed_nor_ended(port) -> None:
     with Watching(port, client) as officer:
         officer.next()
         assert officer.silent(1.5)
+    assert before is not None
     assert client.session.session_key == before
     assert client.session.exists(before)
