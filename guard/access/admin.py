@@ -163,6 +163,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
     since what they did keeps pointing at them. Each role given or taken is an audit row."""
 
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     list_display = ("username", "last_name", "first_name", "is_active", "is_staff", "is_superuser", "last_login")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:

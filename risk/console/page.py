@@ -208,7 +208,7 @@ def _positions(tenant: str, customer_id: str, day: date) -> tuple[date | None, l
     as_of = rows.filter(as_of__lt=day).order_by("-as_of").values_list("as_of", flat=True).first()
     if as_of is None:
         return None, []
-    return as_of, list(rows.filter(as_of=as_of).order_by("-market_value")[:50])
+    return as_of, sorted(rows.filter(as_of=as_of)[:200], key=lambda row: row.market_value, reverse=True)
 
 
 def _earlier(alert: RiskAlert) -> list[EarlierRow]:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from memory.profiles.models import CustomerProfileL3
 
+LEVELS = {"low": _("low"), "medium": _("medium"), "high": _("high"), "critical": _("critical")}
 RESTRICTIONS = {
     "max_risk_level": _("no product above"),
     "no_complex": _("no complex products"),
@@ -39,7 +40,8 @@ def profile_lines(*, tenant: str, customer_id: str) -> Sequence[ProfileLine]:
         ("valid_until", _("valid until")),
     ):
         if row.payload.get(name) not in (None, ""):
-            lines.append(ProfileLine(label, row.payload[name]))
+            value = row.payload[name]
+            lines.append(ProfileLine(label, LEVELS.get(value, value) if name == "risk_level" else value))
     for entry in _entries(row.payload.get("restrictions")):
         code = entry.get("code", "")
         value = f" {entry['value']}" if entry.get("value") not in (None, "", True) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.utils.functional import Promise
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 SUBTYPES: dict[str, Promise] = {
@@ -71,4 +72,4 @@ ACTIONS: dict[str, Promise] = {
 
 def subtype_words(codes: list[str]) -> str:
     """`concentration, structuring` in the reader's language; codes without words as they are."""
-    return ", ".join(str(SUBTYPES.get(code, code)) for code in codes)
+    return gettext(", ").join(str(SUBTYPES.get(code, code)) for code in codes)
