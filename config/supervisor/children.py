@@ -6,7 +6,7 @@ import signal
 import sys
 from dataclasses import dataclass
 
-_QUIET_ROOT = "ignore::RuntimeWarning:celery.platforms"  # containers run as root; celery warns of it on each start
+_QUIET_ROOT = "ignore:You're running the worker with superuser"  # containers run as root; it says so on each start
 
 _NO_STATIC_ROOT = "ignore:No directory at:UserWarning"  # whitenoise serves from the apps until collectstatic ran
 _REDIS_CHATTER = ("oO0OoO0", "Redis version=", "Configuration loaded", "Server initialized", "Memory overcommit")

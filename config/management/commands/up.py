@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import socket
@@ -182,12 +183,16 @@ def _migrate(terminal: Terminal) -> None:
 def _seed(terminal: Terminal) -> None:
     if not settings.EMBEDDED_DATABASE or "seed_demo" not in get_commands():
         return
+    terminal.line("up", "demo data: written once, when there is none")
+    said = io.StringIO()
     try:
-        call_command("seed_demo", if_empty=True)
-    except DomainError as error:
-        raise Refused(f"the demo data could not be written: {error.detail}") from None
+        call_command("seed_demo", if_empty=True, stdout=said)
+    except (DomainError, SystemExit):
+        raise Refused("the demo data could not be written; the reason is above.") from None
     finally:
         connections.close_all()
+    for line in said.getvalue().splitlines():
+        terminal.line("up", line)
 
 
 def _wait_ready(supervisor: Supervisor, terminal: Terminal, *, host: str, port: int) -> None:
