@@ -112,14 +112,17 @@ def scan(
     rules: dict[str, list[Rule]] = {}
     by_tenant: dict[str, ScanReport] = defaultdict(ScanReport)
     total = ScanReport()
+    tokens: list[str] = []
     deadline = time.monotonic() + patience
     while limit is None or total.customers + len(total.failed) < limit:
         claim = _claim(tenant, wanted, CHUNK if limit is None else min(CHUNK, limit - total.customers))
         if claim is None:
-            if time.monotonic() < deadline and _asked_for(tenant, wanted).exists():
+            others = _asked_for(tenant, wanted).exclude(claim__in=tokens)
+            if time.monotonic() < deadline and others.exists():
                 time.sleep(0.1)
                 continue
             break
+        tokens.append(claim.token)
         for name, ids in claim.customers.items():
             if name not in rules:
                 rules[name] = active_rules(tenant=name)
