@@ -23,7 +23,16 @@ from config.base.ids import check_id
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
 from memory.core.columns import FILES, FileSpec, header_faults
-from memory.core.models import CoreChange, CoreImport, CorePosition, CoreProduct, CoreTrade, refuse_if_external
+from memory.core.models import (
+    CoreAssessment,
+    CoreChange,
+    CoreCustomer,
+    CoreImport,
+    CorePosition,
+    CoreProduct,
+    CoreTrade,
+    refuse_if_external,
+)
 
 BATCH_ROWS = 2000
 MAX_ERRORS_KEPT = 1000  # a file of the wrong kind must not fill the memory with its errors; the count goes on
@@ -256,7 +265,19 @@ def _write(
             spec.model._default_manager.bulk_update(objects, names, batch_size=200)
         if spec.marks and (created or changed):
             mark(tenant=tenant, customer_ids=_touched(tenant, spec, [*created, *changed], old))
+        if spec.model in (CoreCustomer, CoreAssessment) and (created or changed):
+            customers = {row["customer_id"] for row in (*created, *changed)}
+            for listener in _customer_listeners:
+                listener(tenant, customers)
     return created, changed
+
+
+_customer_listeners: list[Callable[[str, set[str]], None]] = []
+
+
+def on_customers_changed(listener: Callable[[str, set[str]], None]) -> None:
+    """Call `listener(tenant, customer_ids)` in the transaction that changes their rows or assessments."""
+    _customer_listeners.append(listener)
 
 
 def _lock(tenant: str) -> None:

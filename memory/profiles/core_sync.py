@@ -1,22 +1,33 @@
-"""The core system's part of l1: name, birth date, assessment. Nothing else writes these fields."""
+"""The core system's part of l1: name, birth date, assessment. Nothing else writes these fields.
+
+An import marks the l1 rows of the customers it changes (`forget_core_fields`, in its own transaction); the next read
+misses the cache, finds the mark and brings the row up to date. A customer without l1 gets one at the first read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.conf import settings
+from django.db import IntegrityError, models, transaction
 
 from config.base.clock import now
 from config.base.db import retry_conflicts
 from guard.audit.models import ActorType
 from memory.core.selectors import assessments, customer
 from memory.profiles import derived
-from memory.profiles.models import CustomerProfileL1
+from memory.profiles.models import CustomerProfileL1, record_changes
 from memory.profiles.schemas import L1Core
 from memory.profiles.services import locked, save_version
 
 SYNC = "core-sync"
+
+# How old the last look at the core may be at a cache miss. Our own imports mark what they change; an external core
+# tells nobody, so it is asked again as often as the cache runs out.
+FRESH = timedelta(days=1)
+FRESH_EXTERNAL = timedelta(minutes=10)
 
 
 def core_fields(*, tenant: str, customer_id: str) -> dict[str, Any] | None:
@@ -43,29 +54,58 @@ def core_fields(*, tenant: str, customer_id: str) -> dict[str, Any] | None:
     return L1Core(**known).stored()
 
 
+def is_due(row: CustomerProfileL1 | None) -> bool:
+    """Whether the core should be asked before this row is shown."""
+    if row is None or row.core_synced_at is None:
+        return True
+    return now() - row.core_synced_at > (FRESH_EXTERNAL if settings.CORE_IS_EXTERNAL else FRESH)
+
+
 def sync_l1_from_core(*, tenant: str, customer_id: str) -> bool:
     """Brings one l1 up to the core's present state; answers whether that was a new version.
 
-    Nothing changes and nothing is audited when the core says what l1 has already. Idempotent; may run beside
-    writers of the customer's own fields, which it does not touch.
+    Nothing is audited and no version is made when the core says what l1 has already. Idempotent; may run beside
+    writers of the customer's own fields, which it does not touch. Of a customer whom the core does not know nothing
+    is kept; fields that the core once gave stay.
     """
-    fields = core_fields(tenant=tenant, customer_id=customer_id)
-    if fields is None:
-        return False
 
-    def attempt() -> bool:
+    def attempt() -> tuple[bool, bool]:
         with transaction.atomic():
             row, created = locked(CustomerProfileL1, tenant, {"customer_id": customer_id})
-            if not created and row.core == fields and row.core_synced_at is not None:
-                return False
+            # Read under the row's lock: an import that changes these facts marks the row in its own transaction, so
+            # either its facts are seen here or its mark comes after this.
+            fields = core_fields(tenant=tenant, customer_id=customer_id)
+            if fields is None:
+                return False, False
+            if not created and row.core == fields:
+                # No new version: only the note of when the core was asked.
+                same = CustomerProfileL1.objects.filter(pk=row.pk)
+                models.QuerySet.update(same, core_synced_at=now())
+                return False, False
             row.core = fields
             row.core_synced_at = now()
             save_version(row, created, event_by=SYNC, actor_type=ActorType.SYSTEM, agent="", changed=["core"])
-            return True
+            return True, created
 
-    return retry_conflicts(attempt, also=(IntegrityError,))
+    changed, created = retry_conflicts(attempt, also=(IntegrityError,))
+    if created:
+        # An import that committed meanwhile found no row to mark: look once more, now that there is one.
+        retry_conflicts(attempt)
+    return changed
 
 
 def sync_l1s_from_core(*, tenant: str, customer_ids: Iterable[str]) -> int:
-    """`sync_l1_from_core` for many (an import's customers); answers how many new versions. A transaction each."""
+    """`sync_l1_from_core` for many; answers how many new versions. A transaction each."""
     return sum(sync_l1_from_core(tenant=tenant, customer_id=customer_id) for customer_id in customer_ids)
+
+
+def forget_core_fields(tenant: str, customer_ids: Iterable[str]) -> None:
+    """Marks these customers' l1 as due for a sync and drops their cached copies; in the caller's transaction.
+
+    The fields stay until the next read replaces them, and the version with them: nothing is new yet.
+    """
+    rows = CustomerProfileL1.objects.filter(tenant=tenant, customer_id__in=set(customer_ids))
+    with transaction.atomic():
+        due = list(rows.order_by().select_for_update())
+        models.QuerySet.update(rows, core_synced_at=None)
+        record_changes(due)

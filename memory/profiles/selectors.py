@@ -1,7 +1,8 @@
 """Reads of profiles: from the cache where it holds them, else from MySQL, which answers alone when Redis is away.
 
 Costs. A hit is 1 round trip and no SQL (an advisor's assignment is 1 SQL before it). A miss is 2 round trips and
-1 SQL for each layer read; an l1 that was never read from the core costs 2 SQL more and the sync's write. Risk's read
+1 SQL for each layer read; an l1 whose core fields are due for a look costs the sync's queries on top (4 and no new
+version, when nothing has changed). Risk's read
 of l3 is 1 SQL and no round trip: what is risk's alone is in MySQL only.
 
 Inside a transaction MySQL answers and nothing is filled: the caller may read its own uncommitted write, which a
@@ -22,6 +23,7 @@ from config.base.errors import DomainError
 from guard.access.models import Agent
 from guard.access.services import Caller
 from memory.profiles import cache, documents, policies
+from memory.profiles.core_sync import is_due, sync_l1_from_core
 from memory.profiles.documents import Document
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Layer
 
@@ -98,9 +100,9 @@ def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Document | Non
 def _l1(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
     def load() -> Document | None:
         row = _l1_row(tenant, customer_id)
-        if row is None or row.core_synced_at is None:
-            # Nobody has asked the core about this customer yet. After the write the row is read again: the copy
-            # that is cached is one that was committed. (This reader's own generation went with the write.)
+        if is_due(row):
+            # After the write the row is read again: the copy that is cached is one that was committed. (This
+            # reader's own generation went with the write.)
             row = _synced(tenant, customer_id) or row
         return documents.l1_document(row) if row else None
 
@@ -112,8 +114,6 @@ def _l1_row(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
 
 
 def _synced(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
-    from memory.profiles.core_sync import sync_l1_from_core
-
     try:
         written = sync_l1_from_core(tenant=tenant, customer_id=customer_id)
     except DatabaseError as error:

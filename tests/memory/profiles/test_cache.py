@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from config.base import redis as base_redis
+from config.base.clock import now
 from config.base.keys import match
 from memory.profiles import cache, selectors, services
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, ProfileChange
@@ -43,7 +44,7 @@ def test_a_miss_fills_exactly_the_named_key_and_a_hit_costs_one_round_trip_and_n
     own_redis_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_l1(occupation="teacher")
-    CustomerProfileL1.objects.update(core_synced_at="2026-01-01T00:00:00Z")
+    CustomerProfileL1.objects.update(core_synced_at=now())
     with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
         assert read_l1()["occupation"] == "teacher"
     assert (len(sent), len(queries)) == (2, 1)
@@ -77,7 +78,7 @@ def test_a_customers_read_of_l3_is_one_round_trip_although_it_needs_two_layers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_l1(occupation="teacher")
-    CustomerProfileL1.objects.update(core_synced_at="2026-01-01T00:00:00Z")
+    CustomerProfileL1.objects.update(core_synced_at=now())
     services.write_l3(caller=make_caller("risk"), customer_id=ALICE, payload={"risk_score": 40})
     with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
         selectors.read_l3(caller=make_caller("customer"), customer_id=ALICE)

@@ -7,12 +7,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from config.base import redis as base_redis
 from config.base.clock import now
 from config.base.errors import DomainError
 from guard.audit.models import AuditLog
-from memory.profiles import derived, selectors, services
+from memory.core.importer import import_tables
+from memory.profiles import core_sync, derived, selectors, services
 from memory.profiles.core_sync import sync_l1_from_core
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL3
 from tests.memory.profiles.helpers import (
@@ -361,6 +363,36 @@ def test_a_new_assessment_reaches_a_cached_profile_by_the_sync() -> None:
     assert sync_l1_from_core(tenant="default", customer_id=ALICE) is True
     l1 = selectors.read_l1(caller=caller, customer_id=ALICE)
     assert (l1["assessment_status"], l1["c_level"], l1["version"]) == ("valid", "C4", 2)
+
+
+def test_an_import_changes_what_the_next_reader_sees_although_it_was_cached() -> None:
+    caller = make_caller("customer")
+    customers = [{"customer_id": ALICE, "name": "王小明", "kind": "natural", "birth_date": "1970-01-01"}]
+    assessed = {"customer_id": ALICE, "c_level": "C2", "is_lowest": "false", "assessed_at": "2026-01-01T08:00:00Z"}
+    import_tables(tenant="default", tables={"customers.csv": customers, "assessments.csv": [assessed]})
+    write_l1({"occupation": "teacher"})
+    assert selectors.read_l1(caller=caller, customer_id=ALICE)["c_level"] == "C2"
+    newer = {**assessed, "c_level": "C4", "assessed_at": "2026-06-01T08:00:00Z"}
+    import_tables(tenant="default", tables={"assessments.csv": [newer]})
+    l1 = selectors.read_l1(caller=caller, customer_id=ALICE)
+    assert (l1["c_level"], l1["occupation"], l1["version"]) == ("C4", "teacher", 3)
+    import_tables(tenant="default", tables={"customers.csv": [{**customers[0], "investor_type": "professional"}]})
+    import_tables(tenant="default", tables={"customers.csv": [{**customers[0], "investor_type": "professional"}]})
+    l1 = selectors.read_l1(caller=caller, customer_id=ALICE)
+    assert (l1["investor_type"], l1["version"]) == ("professional", 4)
+
+
+def test_a_core_that_is_away_hides_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_core_customer()
+    caller = make_caller("customer")
+    selectors.read_l1(caller=caller, customer_id=ALICE)
+    CustomerProfileL1.objects.update(core_synced_at=None)
+
+    def away(**_: Any) -> Any:
+        raise OperationalError(2003, "cannot connect to the core")
+
+    monkeypatch.setattr(core_sync, "customer", away)
+    assert selectors.read_l1(caller=caller, customer_id=ALICE)["name"] == "王小明"
 
 
 def test_a_customer_nobody_knows_has_no_profile() -> None:
