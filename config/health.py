@@ -30,7 +30,9 @@ def ready(request: HttpRequest) -> HttpResponse:
         "reasons": [f"{result.name}: {result.detail}" for result in failed],
         "checks": {result.name: _shown(result) for result in results},
     }
-    return JsonResponse(body, status=503 if failed else 200)
+    response = JsonResponse(body, status=503 if failed else 200)
+    response._has_been_logged = True  # type: ignore[attr-defined]  # Django would log each 503 as an error of ours
+    return response
 
 
 @require_safe
