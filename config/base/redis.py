@@ -112,23 +112,27 @@ def _on_connect(connection: Any) -> None:
     connection.server_run_id = found[1] if found else ""
 
 
-_clients: dict[str, redis.Redis] = {}
+_clients: dict[tuple[str, str], redis.Redis] = {}
 _clients_lock = threading.Lock()
 
 
-def client_for(url: str) -> redis.Redis:
+def client_for(url: str, *, decoding_errors: str = "strict") -> redis.Redis:
     """The process-wide client of `url`: pooled, decoding UTF-8, no silent retries of its own.
+
+    decoding_errors: `surrogateescape` for a reader that must be able to look at what is not UTF-8.
 
     No retries: an append that the server may have done must not be sent twice behind the caller's back.
     """
-    client = _clients.get(url)
+    kind = (url, decoding_errors)
+    client = _clients.get(kind)
     if client is None:
         with _clients_lock:
-            client = _clients.get(url)
+            client = _clients.get(kind)
             if client is None:
                 client = redis.Redis.from_url(
                     url,
                     decode_responses=True,
+                    encoding_errors=decoding_errors,
                     socket_timeout=settings.REDIS_TIMEOUT,
                     socket_connect_timeout=settings.REDIS_TIMEOUT,
                     retry=Retry(NoBackoff(), 0),
@@ -136,7 +140,7 @@ def client_for(url: str) -> redis.Redis:
                     max_connections=512,
                     redis_connect_func=_on_connect,
                 )
-                _clients[url] = client
+                _clients[kind] = client
     return client
 
 

@@ -6,7 +6,9 @@ import json
 import logging
 import time
 from dataclasses import dataclass
+from typing import cast
 
+from django.conf import settings
 from django.db import DatabaseError
 
 from config.base import redis as base_redis
@@ -66,7 +68,8 @@ def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_m
     Dying before 4 is harmless: the entries are taken again and found in MySQL.
     Errors: RedisUnavailable; DatabaseError when MySQL is away (the entries stay and are taken again).
     """
-    client = base_redis.state()
+    # What is not UTF-8 is poison like any other, and must not stop the reading of the rest.
+    client = base_redis.client_for(settings.REDIS_URL, decoding_errors="surrogateescape")
     pending = PENDING()
     flat = _take(client, [pending], [GROUP, CONSUMER, entries, size, idle_ms])
     taken = list(zip(flat[::2], flat[1::2], strict=True))
@@ -115,4 +118,4 @@ def drain(*, seconds: float = 4.0) -> Drained:
 def backlog() -> int:
     """How many messages are not in MySQL yet. 1 round trip. Errors: RedisUnavailable."""
     with base_redis.translated():
-        return int(base_redis.state().xlen(PENDING()))
+        return int(cast(int, base_redis.state().xlen(PENDING())))

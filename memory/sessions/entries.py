@@ -22,6 +22,7 @@ from config.base.clock import from_micros
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from config.base.ids import check_id, new_id
+from guard.access.models import Agent
 from memory.sessions.models import AgentMessage
 
 ROLES = frozenset(AgentMessage.Role.values)
@@ -258,10 +259,16 @@ def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> s
 def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
     """An entry of the stream. Errors: ValueError, KeyError, TypeError or RecursionError when it cannot be read."""
     pk, tenant, agent, session_id = fields["k"].split(" ")
+    for text in (agent, fields["g"], fields["x"], fields["m"]):
+        text.encode()  # UnicodeEncodeError (a ValueError) where the bytes were not UTF-8
+    if agent not in Agent.values or len(fields["g"]) > 24 or len(fields["x"]) > 32:
+        raise ValueError("not of this room's making")
     body = json.loads(fields["m"])
     role, content = body["role"], body["content"]
-    if role not in ROLES or not isinstance(content, str) or not isinstance(body["seq"], int):
+    if role not in ROLES or not isinstance(content, str) or type(body["seq"]) is not int:
         raise ValueError("not a message")
+    if not 0 < body["seq"] < 2**63:
+        raise ValueError("a number that no column holds")
     payload = body["payload"]
     encoded = content.encode()
     payload_size = 0 if payload is None else len(canonical_json(payload).encode())

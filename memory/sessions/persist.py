@@ -6,7 +6,6 @@ unique keys of `agent_message`: (session, entry) and (session, number).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -58,19 +57,23 @@ def _statements(rows: Iterable[AgentMessage]) -> Iterator[list[AgentMessage]]:
         yield part
 
 
+def _add_text(table: str, pk: int, column: str, text: str) -> None:
+    """Puts a text that is too large for one statement into a row, piece by piece."""
+    with connection.cursor() as cursor:
+        for start in range(0, len(text), PIECE_CHARS):
+            cursor.execute(
+                f"UPDATE {table} SET {column} = CONCAT(COALESCE({column}, ''), %s) WHERE id = %s",  # noqa: S608 - our own names
+                [text[start : start + PIECE_CHARS], pk],
+            )
+
+
 def _insert_in_pieces(row: AgentMessage) -> None:
-    """One row that is too large for one statement."""
     content, payload = row.content, None if row.payload is None else canonical_json(row.payload)
     row.content, row.payload = "", None
     row.save(force_insert=True)
-    with connection.cursor() as cursor:
-        for column, text in (("content", content), ("payload", payload)):
-            for start in range(0, len(text or ""), PIECE_CHARS):
-                cursor.execute(
-                    f"UPDATE agent_message SET {column} = CONCAT(COALESCE({column}, ''), %s) WHERE id = %s",  # noqa: S608 - fixed names
-                    [(text or "")[start : start + PIECE_CHARS], row.pk],
-                )
-    row.content, row.payload = content, None if payload is None else json.loads(payload)
+    _add_text("agent_message", row.pk, "content", content)
+    if payload is not None:
+        _add_text("agent_message", row.pk, "payload", payload)
 
 
 def insert_entries(entries: Sequence[Entry]) -> None:
@@ -198,7 +201,8 @@ def bury(
     seq: int | None = None,
     detail: str = "",
 ) -> None:
-    """One dead letter and its audit row, in one transaction; harmless to repeat."""
+    """One dead letter and its audit row, in one transaction; harmless to repeat. `raw` is text that can be encoded."""
+    in_pieces = connection.vendor == "mysql" and len(raw) > PIECE_CHARS
     with transaction.atomic():
         letter, made = MessageDeadLetter.objects.get_or_create(
             stream_id=stream_id,
@@ -209,10 +213,12 @@ def bury(
                 "seq": seq,
                 "reason": reason,
                 "detail": detail[:200],
-                "raw": raw,
+                "raw": "" if in_pieces else raw,
             },
         )
         if made:
+            if in_pieces:
+                _add_text("message_dead_letter", letter.pk, "raw", raw)
             record(
                 tenant=tenant or "default",
                 event_type=EventType.DEAD_LETTER,

@@ -103,8 +103,13 @@ def reopen(owner: Owner) -> bool:
     client = base_redis.state()
     ctx, msgs, ids = owner.keys
     epoch, run_id, gen, seen_seq, state = _observe(
-        client, [ctx, EPOCH()], [RUN_ID, secrets.token_hex(8), settings.SESSION_MAX_AGE_SECONDS * 1_000_000]
-    )
+        client,
+        [ctx, EPOCH()],
+        [
+            RUN_ID, secrets.token_hex(8), settings.SESSION_MAX_AGE_SECONDS * 1_000_000,
+            min(60, settings.SESSION_TTL_SECONDS),
+        ],
+    )  # fmt: skip
     if state == "live":
         return False
     if state == "deleted":
@@ -157,7 +162,7 @@ def reopen(owner: Owner) -> bool:
         raise DomainError("SESSION_DELETED")
     if answer == "OK" and row.detached_at is not None:
         # What was detached is in what was just written; a later append past Redis has set another time.
-        AgentSession.objects.filter(pk=row.pk, detached_at=row.detached_at).update(detached_at=None)
+        clear_mark(row.pk, row.detached_at)
     return bool(answer == "OK" and state != "behind")
 
 
@@ -230,6 +235,12 @@ def ensure_attached() -> None:
         suspicion.clear(level)
 
 
+def clear_mark(pk: int, seen: datetime | None) -> int:
+    """Takes the mark off if it is still the one that was seen; returns how many (0 or 1)."""
+    # By the index on detached_at this meets the row from the other side than an append past Redis does.
+    return retry_conflicts(lambda: AgentSession.objects.filter(pk=pk, detached_at=seen).update(detached_at=None))
+
+
 def close_in_redis(owner: Owner) -> None:
     """A deleted session's keys. Errors: RedisUnavailable."""
     _close(base_redis.state(), owner.keys, [owner.actor_id, settings.SESSION_TTL_SECONDS])
@@ -252,6 +263,6 @@ def reattach(*, batch: int = 1000) -> int:
             else:
                 _detach(client, owner.keys)
             # Conditional: an append past Redis that came meanwhile has set another time, and stays marked.
-            done += AgentSession.objects.filter(pk=row.pk, detached_at=row.detached_at).update(detached_at=None)
+            done += clear_mark(row.pk, row.detached_at)
         if len(rows) < batch:
             return done

@@ -44,7 +44,7 @@ from memory.sessions.keys import GROUP
 from memory.sessions.models import AgentSession
 from memory.sessions.owners import Owner, admit, remember
 from memory.sessions.persist import persist
-from memory.sessions.reopen import close_in_redis, ensure_attached, reopen, suspicion
+from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion
 from memory.sessions.selectors import page_from_mysql, with_whole
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def delete_session(*, caller: Caller, session_id: str) -> None:
     except RedisUnavailable:
         suspicion.raise_()
     else:
-        AgentSession.objects.filter(pk=owner.pk, detached_at=at).update(detached_at=None)
+        clear_mark(owner.pk, at)
 
 
 # --- append -------------------------------------------------------------------------------------------------------

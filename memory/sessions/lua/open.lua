@@ -12,7 +12,7 @@ if was[3] then return 'DELETED' end
 if (was[1] or '') ~= ARGV[4] or (was[2] or '') ~= ARGV[5] then return 'MOVED' end
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%06d', tonumber(time[2]))
-local keep = ARGV[7] == '1' and was[1]
+local keep = ARGV[7] == '1'
 if not keep then redis.call('DEL', KEYS[1]) end
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('HSET', KEYS[1], 'actor', ARGV[9], 'tenant', ARGV[10], 'seq', ARGV[11], 'ceiling', ARGV[12],
