@@ -77,7 +77,7 @@ class Supervisor:
         self._selector.register(read_end, selectors.EVENT_READ, None)
         previous_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         previous: dict[int, Any] = {}
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)):
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             previous[number] = signal.signal(number, self._on_stop)
