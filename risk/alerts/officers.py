@@ -115,7 +115,8 @@ def dispose(*, alert_id: str, officer: User, version: int, to_status: str, code:
     text = _text(text, minimum=TEXT_MIN_SERIOUS if status == AlertStatus.CONFIRMED else TEXT_MIN)
 
     def work(alert: RiskAlert) -> None:
-        if status not in TRANSITIONS[AlertStatus.IN_REVIEW if alert.status == AlertStatus.PENDING else alert.status]:
+        claimed = AlertStatus.IN_REVIEW if alert.status == AlertStatus.PENDING else alert.status
+        if status not in TRANSITIONS.get(claimed, frozenset()):
             _refuse_transition(alert, status.value)
         if alert.status == AlertStatus.IN_REVIEW and alert.assignee_id != officer.pk:
             raise _conflict(alert, alert.version)

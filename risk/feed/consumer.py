@@ -52,16 +52,21 @@ T = TypeVar("T")
 class AlertFeedConsumer(AsyncWebsocketConsumer):
     """One socket. All frames but errors go out from one task, which owns the cursor."""
 
+    tenant = ""
+    session = ""
+    _sender: asyncio.Task[None] | None = None
+
     # No channel layer: its blocking reads would end every socket when Redis goes. The relay does that work.
     channel_layer_alias = "none"
 
     async def connect(self) -> None:
+        with contextlib.suppress(OSError):  # a client that has gone again: disconnect() follows
+            await self._enter()
+
+    async def _enter(self) -> None:
         await self.accept()
-        self.tenant = ""
-        self.session = ""
-        self._sender: asyncio.Task[None] | None = None
-        self._session_key = getattr(self.scope.get("session"), "session_key", None)
         try:
+            self._session_key = getattr(self.scope.get("session"), "session_key", None)
             watcher = await _in_database(watcher_of, self._session_key)
         except (DatabaseError, InterfaceError):
             await self.close(1011)
@@ -132,6 +137,8 @@ class AlertFeedConsumer(AsyncWebsocketConsumer):
         except Exception:
             logger.exception("a feed socket failed")
             await self._give_up(1011)
+        finally:
+            relay().leave(self)
 
     async def _feed(self) -> None:
         # The relay first, then the head: an event in between is in both, and the cursor drops it once.

@@ -71,6 +71,9 @@ class Relay:
                 if self.subscribed.is_set():
                     wait = BACKOFF_FIRST
                 logger.warning("the feed lost Redis (%s); trying again", type(error).__name__)
+            except Exception:
+                # A fault of ours must not leave every screen without news for good.
+                logger.exception("the feed's relay failed; trying again")
             finally:
                 self.subscribed.clear()
             await asyncio.sleep(wait * random.uniform(0.7, 1.3))  # noqa: S311 - jitter

@@ -13,6 +13,7 @@ from django.db import connection, connections, transaction
 
 from config.base import redis as base_redis
 from config.base.redis import RedisUnavailable
+from guard.access.masking import mask
 from risk.alerts.models import AlertOutbox, EscalationLevel, RiskAlert
 from risk.alerts.services import claim
 from risk.feed import nudge, services
@@ -99,6 +100,14 @@ def test_the_payload_has_the_declared_fields_and_no_other_ever() -> None:
         tell_alert(alert)
         tell_update(alert)
         assert AlertOutbox.objects.count() == before
+
+
+@pytest.mark.parametrize(
+    ("value", "masked"),
+    [("C0000017", "C0***7"), ("C001", "C0***1"), ("C01", "C***"), ("C1", "C***"), ("C", "***"), ("", "")],
+)
+def test_a_mask_keeps_two_and_one_and_never_all(value, masked) -> None:
+    assert mask(value) == masked
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,9 +18,12 @@ from guard.access.roles import COMPLIANCE_AUDITOR
 from risk.alerts.models import AlertOutbox
 from risk.alerts.services import claim
 from risk.feed.events import tell_update
+from risk.feed.origin import is_allowed
+from risk.feed.relay import _relays as relays
 from risk.feed.services import publish, stamp
 from tests.risk.alerts.people import make_hit, make_manager, make_person, settle, the_alert
 from tests.risk.feed.server import Watching, log_in, serving
+from tests.stack import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,6 +75,31 @@ def test_a_page_of_another_site_is_refused(port, origin) -> None:
     assert refused.value.response.status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed"),
+    [
+        ("https://risk.example", "risk.example", True),
+        ("https://risk.example", "risk.example:443", True),
+        ("http://risk.example:80", "risk.example", True),
+        ("http://risk.example:8080", "risk.example", False),
+        ("https://RISK.example", "risk.EXAMPLE", True),
+        ("https://console.example", "risk.example", True),  # CSRF_TRUSTED_ORIGINS
+        ("http://console.example", "risk.example", False),
+        ("http://rebound.example", "rebound.example", False),  # a host that is not ours
+        (None, "rebound.example", False),
+        ("", "risk.example", False),
+        ("https://user@risk.example", "risk.example", False),
+        ("https://[", "risk.example", False),
+        (None, "risk.example", True),
+        (None, "", False),
+    ],
+)
+def test_which_origins_are_ours(settings, origin, host, allowed) -> None:
+    settings.ALLOWED_HOSTS = ["risk.example"]
+    settings.CSRF_TRUSTED_ORIGINS = ["https://console.example"]
+    assert is_allowed(origin=origin, host=host) is allowed
+
+
 def test_a_program_without_an_origin_may_watch(port) -> None:
     with Watching(port, log_in(make_person("alice")), origin=None) as program:
         assert program.next() == {"type": "hello", "head": 0}
@@ -102,8 +131,8 @@ def test_an_alert_is_on_every_screen_of_its_tenant_at_once(port) -> None:
     publish()
     assert sockets[3].news(1)[0]["seq"] == 1
     assert sockets[0].silent()
-    for socket in sockets:
-        socket.socket.close()
+    for one in sockets:
+        one.socket.close()
 
 
 def test_resume_gives_all_since_and_then_goes_on(port) -> None:
@@ -290,6 +319,36 @@ def test_a_screen_that_does_not_read_holds_up_no_other(port, monkeypatch) -> Non
         tell(100)
         assert busy.seqs(100) == list(range(2, 102))
         assert idle.seqs(100) == list(range(2, 102)), "it reads the outbox where its backlog was cut"
+
+
+def test_a_client_that_takes_nothing_is_let_go(port, monkeypatch) -> None:
+    monkeypatch.setattr("risk.feed.consumer.SEND_SECONDS", 1.0)
+    settle(make_hit())
+    publish()
+    client = log_in(make_person("alice"))
+    plug = socket.socket()
+    plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plug.connect(("127.0.0.1", port))
+    plug.sendall(
+        f"GET /ws/alerts/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\n"
+        f"Cookie: sessionid={client.cookies['sessionid'].value}\r\n\r\n".encode()
+    )
+    with Watching(port, log_in(make_person("bob"))) as busy:
+        busy.next()
+        time.sleep(0.5)
+        long = {"alert_id": the_alert().alert_id, "status": "x" * 30_000, "version": 1}
+        AlertOutbox.objects.bulk_create(AlertOutbox(kind="update", event=long, tenant="default") for _ in range(400))
+        start = time.monotonic()
+        publish()
+        assert busy.seqs(400, 20) == list(range(2, 402))
+        assert time.monotonic() - start < 5
+        until(
+            lambda: sum(len(relay._sockets) for relay in relays.values()) == 1,
+            seconds=10,
+            what="the stuck socket is gone from the fan-out",
+        )
+    plug.close()
 
 
 def test_the_login_is_read_and_neither_renewed_nor_ended(port) -> None:
