@@ -131,7 +131,7 @@ make_venv() {
     is_system_python "$base" || package=$("$base" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
     install_packages "a virtual environment" "$package"
   fi
-  mkdir .venv && : >"$building" && "$base" -m venv .venv >>"$log" 2>&1 9>&- && return 0
+  mkdir .venv && : >"$building" && "$base" -m venv .venv >>"$log" 2>&1 9>&- && rm -f "$building" && return 0
   no_space && fail "the disk is full; make room (about $needs_megabytes MB) and call make again."
   fail "the virtual environment could not be made with $base; the reason is at the end of $log."
 }
@@ -150,7 +150,7 @@ pip_problem() {
 
 install_python_packages() {
   local base free
-  base=$(find_python) || fail "Python 3.11 or newer is needed and none was found (found: $(python3 --version 2>&1 | head -n 1)). Install python3.11 with its venv module, or name one: PYTHON=/path/to/python3.11 make setup"
+  base=$(find_python) || fail "Python 3.11 or newer is needed; $(python3 --version 2>/dev/null || echo 'no Python') is what there is. Install python3.11 with its venv module, or name one: PYTHON=/path/to/python3.11 make setup"
   free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1024)}')
   if [ "${free:-0}" -lt $needs_megabytes ]; then
     fail "the packages need about $needs_megabytes MB and $PWD has $free MB left; make room and call make again."
