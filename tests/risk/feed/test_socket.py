@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from websockets.exceptions import InvalidStatus
 
 from config.base import redis as base_redis
@@ -306,6 +306,31 @@ def test_a_socket_opened_while_redis_is_away_says_hello_and_catches_up(own_redis
         base_redis.breaker.reset()
         publish()
         assert officer.seqs(1, 10) == [2]
+
+
+def test_with_the_database_away_the_socket_stays_and_says_so(port, monkeypatch) -> None:
+    settle(make_hit())
+    publish()
+    client = log_in(make_person("alice"))
+    with Watching(port, client) as officer:
+        officer.next()
+
+        def away(*_args, **_named):
+            raise OperationalError(2006, "the server has gone")
+
+        with monkeypatch.context() as outage:
+            outage.setattr("risk.feed.consumer.watcher_of", away)
+            outage.setattr("risk.feed.selectors.head", away)
+            outage.setattr("risk.feed.selectors.frames_after", away)
+            outage.setattr("risk.feed.selectors.can_resume", away)
+            assert officer.news(1)[0]["code"] == "DATABASE_UNAVAILABLE"
+            officer.say({"type": "resume", "after": 0})
+            assert officer.news(1)[0]["code"] == "DATABASE_UNAVAILABLE"
+            with Watching(port, client) as newcomer:
+                assert newcomer.close_code() == 1011
+        assert officer.seqs(1) == [1]
+        tell(1)
+        assert officer.seqs(1) == [2]
 
 
 def test_a_screen_that_does_not_read_holds_up_no_other(port, monkeypatch) -> None:
