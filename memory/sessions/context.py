@@ -13,8 +13,6 @@ from config.base.errors import DomainError
 
 MAX_FIELD_BYTES = 64 * 1024
 MAX_SLOTS = 200
-# The hash also holds intent, step, summary, last_tool_result and what the session itself needs: 20 at most.
-MAX_FIELDS = MAX_SLOTS + 20
 MAX_SLOT_NAME = 64
 _SLOT = "slot:"
 

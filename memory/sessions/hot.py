@@ -12,7 +12,7 @@ from config.base.clock import to_micros
 from config.base.errors import DomainError
 from config.base.redis import RUN_ID, RedisUnavailable, Script
 from config.base.trace import current_trace_id
-from memory.sessions.context import MAX_FIELDS, MAX_SLOTS, Context, read_context
+from memory.sessions.context import MAX_SLOTS, Context, read_context
 from memory.sessions.entries import COMMITTED, Prepared, conflict, receipt_value
 from memory.sessions.models import AgentMessage
 from memory.sessions.owners import Owner
@@ -100,7 +100,7 @@ def run_context(owner: Owner, expected: str, sets: Sequence[str], removed: Seque
     """One call of context.lua, after reopening where that is needed; with nothing to set it reads."""
     ensure_attached()
     args = [
-        *_common(owner), expected, MAX_FIELDS, len(sets) // 2, *sets, *removed,
+        *_common(owner), expected, MAX_SLOTS, len(sets) // 2, *sets, *removed,
     ]  # fmt: skip
     reopened = False
     for _ in range(ATTEMPTS):

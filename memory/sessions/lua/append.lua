@@ -64,7 +64,7 @@ if fresh > 0 then
   end
   local first = c.first or string.format('%.0f', c.seq + 1)
   c.first = first
-  redis.call('HSET', KEYS[1], 'seq', string.format('%.0f', c.seq + fresh), 'updated_at', now, 'first', first)
+  redis.call('HSET', KEYS[1], 'seq', string.format('%.0f', c.seq + fresh), 'first', first)
   redis.call('HSET', KEYS[3], unpack(receipts))
   redis.call('RPUSH', KEYS[2], unpack(items))
   redis.call('LTRIM', KEYS[2], -tonumber(ARGV[5]), -1)

@@ -1,7 +1,7 @@
 -- Reads or changes the context, field by field: two writers of different slots never lose one.
 -- KEYS  1 ctx   2 msgs   3 ids
 -- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 expected version `{opened_at}-{n}`, or ''
---       6 most fields that the hash may have   7 how many fields to set, then field and value for each;
+--       6 most slots that a session may have   7 how many fields to set, then field and value for each;
 --       what follows are fields to remove
 -- RETURNS {'OK', {field, value, ...}}   {'MISS'}   {'OWNER'}   {'DELETED'}
 --         {'VERSION', current version}   nothing changed
@@ -15,15 +15,19 @@ if ARGV[5] ~= '' and ARGV[5] ~= current then return {'VERSION', current} end
 local sets = tonumber(ARGV[7])
 local first_removed = 8 + sets * 2
 local changes = sets > 0 or #ARGV >= first_removed
-if sets > 0 then
-  local grown = redis.call('HLEN', KEYS[1])
-  for i = 8, first_removed - 1, 2 do
-    grown = grown + 1 - redis.call('HEXISTS', KEYS[1], ARGV[i])
-  end
+local slots = 0
+local function is_slot(field) return string.sub(field, 1, 5) == 'slot:' end
+for i = 8, first_removed - 1, 2 do
+  if is_slot(ARGV[i]) and redis.call('HEXISTS', KEYS[1], ARGV[i]) == 0 then slots = slots + 1 end
+end
+if slots > 0 then
   for i = first_removed, #ARGV do
-    grown = grown - redis.call('HEXISTS', KEYS[1], ARGV[i])
+    if is_slot(ARGV[i]) then slots = slots - redis.call('HEXISTS', KEYS[1], ARGV[i]) end
   end
-  if grown > tonumber(ARGV[6]) then return {'FULL'} end
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if is_slot(field) then slots = slots + 1 end
+  end
+  if slots > tonumber(ARGV[6]) then return {'FULL'} end
 end
 if changes then
   -- A write that a full server refuses comes first, so that a refusal leaves everything as it was.
