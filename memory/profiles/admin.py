@@ -17,8 +17,8 @@ from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, Custome
 
 
 class ProfileAdmin(ReadOnlyAdmin):
-    list_display = ("customer", "version", "updated_at", "updated_by")
-    exact_search = ("customer_id",)
+    list_display: tuple[str, ...] = ("customer", "version", "updated_at", "updated_by")
+    exact_search: tuple[str, ...] = ("customer_id",)
     search_help_text = _("Exactly a customer")
     ordering = ("-id",)
     readonly_fields = ("content",)
