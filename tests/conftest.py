@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,24 @@ import pytest
 
 from tests.services import RedisServer
 from tests.stack import LiveStack
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    from django.conf import settings
+
+    if settings.EMBEDDED_REDIS:
+        pytest.exit(
+            "REDIS_URL is not set, and tests must not touch an installation's own data: "
+            'run make test (ARGS="-k name"), which starts servers of its own.',
+            returncode=4,
+        )
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Of two runs in one command, the second tells when the first has failed."""
+    note = os.environ.get("XINGHUO_TEST_NOTE", "")
+    if note:
+        terminalreporter.write_sep("!", note, red=True, bold=True)
 
 
 @pytest.fixture(autouse=True)

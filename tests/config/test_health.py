@@ -109,13 +109,13 @@ def test_a_check_that_hangs_costs_one_thread(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(checks, "TIMEOUT", 0.1)
 
     def hang() -> checks.Result:
-        time.sleep(1.0)
+        time.sleep(2.0)
         return checks.Result("slow", True, "at last")
 
     assert not checks._bounded("slow", hang).ok
     began = time.monotonic()
     assert "no answer for" in checks._bounded("slow", hang).detail
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < 1.0
 
 
 def test_a_check_that_fails_tells_no_secrets() -> None:

@@ -139,7 +139,7 @@ def test_from_nothing_to_ready_and_nothing_left_behind(up: Up, tmp_path: Path) -
 
     began = time.monotonic()
     up.start()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60  # seconds of work, on a machine that may be busy
     assert up.redis().get("kept") == "1"
 
 
