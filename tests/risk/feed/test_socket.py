@@ -17,6 +17,7 @@ from config.base.clock import now
 from guard.access.roles import COMPLIANCE_AUDITOR
 from risk.alerts.models import AlertOutbox
 from risk.alerts.services import claim
+from risk.feed import consumer
 from risk.feed.events import tell_update
 from risk.feed.origin import is_allowed
 from risk.feed.relay import _relays as relays
@@ -315,19 +316,21 @@ def test_with_the_database_away_the_socket_stays_and_says_so(port, monkeypatch) 
     with Watching(port, client) as officer:
         officer.next()
 
-        def away(*_args, **_named):
-            raise OperationalError(2006, "the server has gone")
+        down, ask = threading.Event(), consumer._in_database
 
-        with monkeypatch.context() as outage:
-            outage.setattr("risk.feed.consumer.watcher_of", away)
-            outage.setattr("risk.feed.selectors.head", away)
-            outage.setattr("risk.feed.selectors.frames_after", away)
-            outage.setattr("risk.feed.selectors.can_resume", away)
-            assert officer.news(1)[0]["code"] == "DATABASE_UNAVAILABLE"
-            officer.say({"type": "resume", "after": 0})
-            assert officer.news(1)[0]["code"] == "DATABASE_UNAVAILABLE"
-            with Watching(port, client) as newcomer:
-                assert newcomer.close_code() == 1011
+        async def in_database(read, *arguments, **named):
+            if down.is_set():
+                raise OperationalError(2006, "the server has gone")
+            return await ask(read, *arguments, **named)
+
+        monkeypatch.setattr(consumer, "_in_database", in_database)
+        down.set()
+        assert officer.news(1)[0]["code"] == "DATABASE_UNAVAILABLE"
+        officer.say({"type": "resume", "after": 0})
+        assert officer.news(1)[0]["code"] == "DATABASE_UNAVAILABLE"
+        with Watching(port, client) as newcomer:
+            assert newcomer.close_code() == 1011
+        down.clear()
         assert officer.seqs(1) == [1]
         tell(1)
         assert officer.seqs(1) == [2]
