@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.utils import timezone
 
+from config.base.clock import business_zone
 from config.base.errors import DomainError
 from config.base.trace import from_traceparent, set_trace_id
 
 API_PREFIX = "/api/"
+CONSOLE_PREFIX = "/admin/"
 
 
 def problem_response(error: DomainError, trace_id: str) -> HttpResponse:
@@ -41,3 +44,16 @@ class TraceMiddleware:
                 response["Allow"] = allow
         response["X-Trace-Id"] = trace_id
         return response
+
+
+class ConsoleTimeMiddleware:
+    """People read and type business time (BUSINESS_TIME_ZONE); storage and machines stay with UTC."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not request.path.startswith(CONSOLE_PREFIX):
+            return self.get_response(request)
+        with timezone.override(business_zone()):
+            return self.get_response(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
@@ -18,12 +20,22 @@ from memory.core.models import (
 )
 
 
+def _plain(number: Decimal | None) -> str:
+    """`24100.00000` as `24,100.00`: at least two decimals, no trailing zeros beyond them."""
+    if number is None:
+        return "—"
+    whole, _point, decimals = f"{number:,f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
+
+
 class CoreAdmin(ReadOnlyAdmin):
     """Lists by the newest row; search is exact."""
 
     ordering = ("-id",)
     # A row's page would be headed by the customer's id in full; the list says all there is.
     list_display_links = None
+
+    search_help_text = _("Exactly an id")
 
     @admin.display(description=_("customer"))
     def customer(self, row: CoreFact) -> str:
@@ -69,10 +81,18 @@ class CoreAssignmentAdmin(CoreAdmin):
 
 @admin.register(CorePosition)
 class CorePositionAdmin(CoreAdmin):
-    list_display = ("customer", "product_id", "as_of", "quantity", "market_value")
+    list_display = ("customer", "product_id", "as_of", "units", "value")
     exact_search = ("customer_id", "product_id")
-    fields = ("tenant", "customer", "product_id", "as_of", "quantity", "market_value")
-    readonly_fields = ("customer",)
+    fields = ("tenant", "customer", "product_id", "as_of", "units", "value")
+    readonly_fields = ("customer", "units", "value")
+
+    @admin.display(description=_("quantity"))
+    def units(self, row: CorePosition) -> str:
+        return _plain(row.quantity)
+
+    @admin.display(description=_("market value"))
+    def value(self, row: CorePosition) -> str:
+        return _plain(row.market_value)
 
 
 @admin.register(CoreTrade)
@@ -83,7 +103,7 @@ class CoreTradeAdmin(CoreAdmin):
         "customer",
         "trade_type",
         "product_id",
-        "amount",
+        "sum",
         "currency",
         "status",
         "traded_at",
@@ -92,3 +112,7 @@ class CoreTradeAdmin(CoreAdmin):
     exact_search = ("trade_id", "customer_id", "product_id", "advisor_id")
     readonly_fields = ("customer",)
     exclude = ("customer_id",)
+
+    @admin.display(description=_("amount"))
+    def sum(self, row: CoreTrade) -> str:
+        return _plain(row.amount)

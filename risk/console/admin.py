@@ -14,7 +14,6 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext as _
 
-from config.base.clock import business_zone
 from config.base.errors import DomainError
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
@@ -106,7 +105,7 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         _require(request, VIEW)
         tenant, filters = request_tenant(request), queue.Filters.of(request.GET)
         ids = request.GET.getlist("id")[:MAX_ROWS]
-        alerts = list(queue.with_top_hit(RiskAlert.objects.filter(tenant=tenant, pk__in=ids)))
+        alerts = list(RiskAlert.objects.filter(tenant=tenant, pk__in=ids).select_related("assignee"))
         hits = queue.top_hits(alerts)
         belonging = set(
             queue.matching(tenant=tenant, user=request.user, filters=filters)
@@ -179,7 +178,6 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
             "conflict": conflict,
             "queue_url": reverse("admin:risk_riskalert_changelist"),
-            "zone": str(business_zone()),
         }
         return TemplateResponse(request, "risk/console/alert.html", context, status=status)
 

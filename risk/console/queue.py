@@ -120,7 +120,7 @@ def matching(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Fi
 
 
 def page_of(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Filters, size: int = PAGE_SIZE) -> Page:
-    """One page in two queries, whatever the page holds."""
+    """One page in three queries, whatever the page holds."""
     alerts = matching(tenant=tenant, user=user, filters=filters)
     order = "opened_at" if filters.sort == "opened" else "score"
     alerts = alerts.order_by(f"-{order}", "-alert_id")
@@ -128,7 +128,7 @@ def page_of(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Fil
     if position is not None:
         value, alert_id = position
         alerts = alerts.filter(Q(**{f"{order}__lt": value}) | Q(**{order: value, "alert_id__lt": alert_id}))
-    found = list(with_top_hit(alerts)[: size + 1])
+    found = list(alerts.select_related("assignee")[: size + 1])
     rows = found[:size]
     next_after = ""
     if len(found) > size:
@@ -145,20 +145,20 @@ def _position(filters: Filters) -> tuple[int | datetime, str] | None:
     return (from_micros(int(place)) if filters.sort == "opened" else int(place)), alert_id
 
 
-def with_top_hit(alerts: QuerySet[RiskAlert]) -> QuerySet[RiskAlert]:
-    """Each alert with its assignee and the id of its strongest live hit: the one that a sentence is made of."""
+def top_hits(alerts: Sequence[RiskAlert]) -> dict[str, RiskAlertHit]:
+    """The strongest hit of each alert, of which its sentence is made, by alert id. Two queries.
+
+    Asked for the page's alerts alone: in the page's own query the database would look it up for every alert that it
+    sorts.
+    """
     strongest = (
         RiskAlertHit.objects.filter(alert_id=OuterRef("pk"))
         .exclude(state=HitState.SUPERSEDED)
         .order_by("-score", "-id")
         .values("pk")[:1]
     )
-    return alerts.select_related("assignee").annotate(top_hit_id=Subquery(strongest))
-
-
-def top_hits(alerts: Sequence[RiskAlert]) -> dict[str, RiskAlertHit]:
-    """The strongest hit of each alert that `with_top_hit` marked, by alert id, in one query."""
-    ids = [alert.top_hit_id for alert in alerts if alert.top_hit_id]  # type: ignore[attr-defined]
+    page = RiskAlert.objects.filter(pk__in=[alert.pk for alert in alerts]).annotate(top_hit_id=Subquery(strongest))
+    ids = list(page.order_by().values_list("top_hit_id", flat=True))
     return {hit.alert_id: hit for hit in RiskAlertHit.objects.filter(pk__in=ids)}  # type: ignore[attr-defined]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.urls import reverse
@@ -31,5 +32,12 @@ def row_of(alert: RiskAlert, hit: RiskAlertHit | None) -> dict[str, Any]:
         "subject": subject_of(alert),
         "opened": timezone.make_naive(opened, business_zone()),
         "opened_iso": rfc3339(alert.opened_at),
-        "ago": _("%(time)s ago") % {"time": timesince(alert.opened_at, now(), depth=1)},
+        "ago": _ago(alert.opened_at),
     }
+
+
+def _ago(moment: datetime) -> str:
+    at = now()
+    if at - moment < timedelta(minutes=1):
+        return _("just now")
+    return _("%(time)s ago") % {"time": timesince(moment, at, depth=1)}

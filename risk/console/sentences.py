@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -84,6 +83,12 @@ def percent(share: Any) -> str:
         return str(share)
     shown = f"{number * 100:.2f}".rstrip("0").rstrip(".")
     return f"{shown} %"
+
+
+def _over(share: Any, limit: Any) -> str:
+    """The share, or `just over 40 %` where rounding would show the limit itself."""
+    shown = percent(share)
+    return _("just over %(limit)s") % {"limit": shown} if shown == percent(limit) else shown
 
 
 def cny(amount: Any) -> str:
@@ -192,16 +197,13 @@ def _missing(figures: Figures, hit: RiskAlertHit) -> str:
 
 
 def _expired(figures: Figures, hit: RiskAlertHit) -> str:
-    days = (date.fromisoformat(figures["traded_on"]) - date.fromisoformat(figures["valid_through"])).days
     return _(
-        "Bought %(product)s on %(day)s; the risk assessment of %(assessed)s was valid through %(through)s, %(days)d "
-        "days before."
+        "Bought %(product)s on %(day)s; the risk assessment of %(assessed)s was valid only through %(through)s."
     ) % {
         "product": hit.product_id,
         "day": figures["traded_on"],
         "assessed": figures["assessed_on"],
         "through": figures["valid_through"],
-        "days": days,
     }
 
 
@@ -233,7 +235,7 @@ def _concentration(figures: Figures, hit: RiskAlertHit) -> str:
     ) % {
         "amount": cny(figures["amount"]),
         "product": hit.product_id,
-        "share": percent(figures["share"]),
+        "share": _over(figures["share"], figures["limit"]),
         "assets": cny(figures["assets"]),
         "dimension": DIMENSIONS.get(figures["dimension"], figures["dimension"]),
         "limit": percent(figures["limit"]),
