@@ -96,8 +96,10 @@ def read(slots: Sequence[Slot]) -> list[Found]:
     except RedisUnavailable:
         return [Found(None)] * len(slots)
     except ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
         # Another team's program has put a list or a hash there: MySQL answers, and the intruder goes.
-        logger.warning("a profile key holds something else (%s): deleted", str(error).split(" ")[0])
+        logger.warning("a profile key holds something else: deleted")
         _drop_names(names)
         return [Found(None)] * len(slots)
     return [_found(slot, answer[2 * at], answer[2 * at + 1]) for at, slot in enumerate(slots)]

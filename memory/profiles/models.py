@@ -44,6 +44,9 @@ class ProfileQuerySet(models.QuerySet[Any]):
         return changed
 
     def bulk_create(self, objs: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """As Django's, plus the invalidation. Errors: ValueError for an upsert, which would raise no version."""
+        if kwargs.get("update_conflicts"):
+            raise ValueError("an upsert would change profiles without a new version; use update() or the services")
         rows = list(objs)
         for row in rows:
             row.check_ids()

@@ -20,6 +20,7 @@ from tests.memory.profiles.helpers import (
     BOB,
     WEI,
     counted_round_trips,
+    make_agent,
     make_assignment,
     make_caller,
 )
@@ -159,15 +160,14 @@ def test_whatever_the_orm_does_to_a_row_the_cache_hears_of_it(how: str, own_redi
     elif how == "queryset_delete":
         CustomerProfileL1.objects.filter(customer_id=ALICE).delete()
     else:
+        base_redis.state().set(f"{own_redis_prefix}:profile:l1:{BOB}", "{}", ex=60)
         CustomerProfileL1.objects.bulk_create([CustomerProfileL1(customer_id=BOB)])
-        CustomerProfileL1.objects.bulk_create(
-            [row], update_conflicts=True, update_fields=["payload"],
-            **({} if connection.vendor == "mysql" else {"unique_fields": ["tenant", "customer_id"]}),
-        )  # fmt: skip
+        name = f"profile:l1:{BOB}"
+        with pytest.raises(ValueError, match="upsert"):
+            CustomerProfileL1.objects.bulk_create([row], update_conflicts=True, update_fields=["payload"])
     assert raw(name, own_redis_prefix) is None
-    if "delete" not in how:
-        assert read_l1()["occupation"] == "judge"
     if how in {"save", "update", "bulk_update"}:
+        assert read_l1()["occupation"] == "judge"
         assert CustomerProfileL1.objects.get().version == 2
 
 
@@ -276,3 +276,25 @@ def test_cascades_and_second_models_are_swept_by_layer(own_redis_prefix: str) ->
     selectors.read_l2(caller=caller, customer_id=ALICE, advisor_id=WEI)
     CustomerProfileL2.objects.update(payload={"schema_version": 1, "stage": "client"})
     assert selectors.read_l2(caller=caller, customer_id=ALICE, advisor_id=WEI)["stage"] == "client"
+
+
+def test_customers_whose_ids_differ_by_case_are_different_customers() -> None:
+    for customer_id in ("cust-a", "cust-A", "CUST-A"):
+        caller = make_caller("customer", customer_id)
+        services.write_l1(caller=caller, customer_id=customer_id, payload={"occupation": customer_id})
+    for customer_id in ("cust-a", "cust-A", "CUST-A"):
+        caller = make_caller("customer", customer_id)
+        for _ in range(2):
+            assert selectors.read_l1(caller=caller, customer_id=customer_id)["occupation"] == customer_id
+
+
+def test_over_http_a_hit_is_one_round_trip_and_only_an_advisor_costs_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_assignment()
+    write_l1(occupation="teacher")
+    CustomerProfileL1.objects.update(core_synced_at=now())
+    for agent, sql in (("customer", 0), ("risk", 0), ("advisor", 1)):
+        http = make_agent(agent)
+        assert http.get(f"/profiles/l1/{ALICE}").status_code == 200
+        with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+            assert http.get(f"/profiles/l1/{ALICE}").status_code == 200
+        assert (len(sent), len(queries)) == (1, sql), [query["sql"] for query in queries]
