@@ -86,7 +86,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "config.middleware.ConsoleTimeMiddleware",
+    "config.middleware.ConsoleMiddleware",
 ]
 
 TEMPLATES = [

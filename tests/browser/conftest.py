@@ -57,6 +57,7 @@ def log_in(chromium: Any, live_stack: LiveStack, people: None) -> Iterator[LogIn
         )
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(f"{name}: {error}"))
+        page.on("console", lambda line: faults.append(line.text) if "Content Security Policy" in line.text else None)
         page.goto("/admin/login/?next=/admin/risk/riskalert/")
         page.fill("#id_username", name)
         page.fill("#id_password", PASSWORD)
