@@ -63,10 +63,12 @@ def free_text(text: str) -> str:
 
 
 def one_of(choices: type[models.TextChoices]) -> Parser:
+    allowed = list(choices.values)  # Django makes this list anew at each access
+
     def parse(text: str) -> str:
         value = text.strip()
-        if value not in choices.values:
-            raise _fail(text, f"is not one of {', '.join(choices.values)}")
+        if value not in allowed:
+            raise _fail(text, f"is not one of {', '.join(allowed)}")
         return value
 
     return parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from config.base.clock import now
 from guard.audit.models import AuditLog
@@ -301,3 +303,33 @@ def test_a_customers_evaluation_is_the_scan_of_it(tmp_path: Path) -> None:
     rows = customers_facts(tenant="default", customer_ids=["c1"])["c1"]
     found = [(hit.rule_id, hit.evidence_key, hit.score) for hit in evaluate(rows, default_rules()).hits]
     assert found == live()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_scanners_at_once_end_with_one_live_hit_each(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(12)]
+    a_small_core(
+        tmp_path,
+        customers=[{**CUSTOMER, "customer_id": name} for name in names],
+        assessments=[{**ASSESSMENT, "customer_id": name} for name in names],
+        trades=[{**TRADE, "trade_id": f"t-{name}", "customer_id": name} for name in names],
+    )
+    reports: list[services.ScanReport] = []
+
+    def work() -> None:
+        try:
+            reports.append(scan(everything=True))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    scan()
+    assert len(reports) == 3
+    assert not any(report.failed for report in reports)
+    assert [key for _rule, key, _score in live()] == sorted(f"t-{name}@1" for name in names)
+    assert RiskAlertHit.objects.count() == RiskAlert.objects.count() == len(names)
+    assert not CoreChange.objects.exists()
