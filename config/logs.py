@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+_REPEATED = ("Message Error", "consumer: ", "beat: Connection error")
+
 
 class OutageFilter(logging.Filter):
     """For Celery's loggers that repeat themselves while the broker is away.
@@ -19,7 +21,7 @@ class OutageFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind = str(record.msg)
-        if record.levelno < logging.WARNING or not kind.startswith(("Message Error", "consumer: ")):
+        if record.levelno < logging.WARNING or not kind.startswith(_REPEATED):
             return True
         if kind.startswith("Message Error"):
             cause = record.exc_info[1] if record.exc_info else None
