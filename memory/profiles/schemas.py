@@ -29,8 +29,27 @@ from config.base.clock import rfc3339
 # Bytes of one writer's fields in their canonical spelling.
 MAX_PAYLOAD_BYTES = 64 * 1024
 
-Instant = Annotated[AwareDatetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
-Day = dt.date
+
+def _plausible(moment: Any) -> Any:
+    if not 1900 <= moment.year <= 2200:
+        raise ValueError("is outside the years 1900 to 2200")
+    return moment
+
+
+def _no_number(value: Any) -> Any:
+    # A bare number could be seconds, milliseconds or a typing error.
+    if isinstance(value, int | float):
+        raise ValueError("is a number; send a day YYYY-MM-DD or an instant of RFC 3339")
+    return value
+
+
+Instant = Annotated[
+    AwareDatetime,
+    BeforeValidator(_no_number),
+    AfterValidator(_plausible),
+    PlainSerializer(rfc3339, return_type=str, when_used="json"),
+]
+Day = Annotated[dt.date, BeforeValidator(_no_number), AfterValidator(_plausible)]
 DayOrInstant = Annotated[Day | Instant, Field(union_mode="smart")]
 Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=2)]
 Word = Annotated[str, Field(min_length=1, max_length=64)]
