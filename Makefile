@@ -1,7 +1,7 @@
 # Each target works from a clean clone. What they need is put in place by config/setup/setup.sh.
-HOST ?= 127.0.0.1
+HOST = 127.0.0.1
 PORT ?= 8000
-ARGS ?=
+ARGS =
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help

@@ -31,7 +31,7 @@ def _pytest(arguments: Sequence[str], env: dict[str, str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     end_on_sigterm()
-    unset = {name: "" for name in ("CACHE_REDIS_URL", "CHANNEL_REDIS_URL", "CELERY_BROKER_URL", "CORE_DATABASE_URL")}
+    unset = dict.fromkeys(("CACHE_REDIS_URL", "CHANNEL_REDIS_URL", "CELERY_BROKER_URL", "CORE_DATABASE_URL"), "")
     try:
         print("== SQLite and Redis", flush=True)
         with services(with_mariadb=False) as env:

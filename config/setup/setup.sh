@@ -98,14 +98,18 @@ install_packages() {
 
 # --- the virtual environment -----------------------------------------------------------------------------------------
 
-# The first Python that is new enough: PYTHON when given, the system's own, then whatever PATH has.
+# The first Python that is new enough: PYTHON when given, the system's own, then whatever PATH has; one that can make
+# virtual environments comes before one that lacks a package for it.
 find_python() {
-  local candidate path
-  for candidate in ${PYTHON:+"$PYTHON"} /usr/bin/python3 python3 python3.13 python3.12 python3.11; do
-    path=$(command -v "$candidate" 2>/dev/null) || continue
-    if "$path" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
-      echo "$path"; return 0
-    fi
+  local candidate path able
+  for able in 'import venv, ensurepip' ''; do
+    for candidate in ${PYTHON:+"$PYTHON"} /usr/bin/python3 python3 python3.13 python3.12 python3.11; do
+      path=$(command -v "$candidate" 2>/dev/null) || continue
+      if "$path" -c "import sys; sys.exit(sys.version_info < (3, 11))
+$able" >/dev/null 2>&1; then
+        echo "$path"; return 0
+      fi
+    done
   done
   return 1
 }
