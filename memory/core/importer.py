@@ -258,10 +258,9 @@ def _write(
             spec.model._default_manager.bulk_create([spec.model(tenant=tenant, **row) for row in created], 500)
         if changed:
             names = [column.name for column in spec.columns if column.name not in spec.key]
-            keys = [tuple(row[name] for name in spec.key) for row in changed]
-            objects = [
-                spec.model(pk=old[key]["pk"], tenant=tenant, **row) for key, row in zip(keys, changed, strict=True)
-            ]
+            objects = [spec.model(tenant=tenant, **row) for row in changed]
+            for target, row in zip(objects, changed, strict=True):
+                target.pk = old[tuple(row[name] for name in spec.key)]["pk"]
             spec.model._default_manager.bulk_update(objects, names, batch_size=200)
         if spec.marks and (created or changed):
             mark(tenant=tenant, customer_ids=_touched(tenant, spec, [*created, *changed], old))

@@ -63,7 +63,7 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
         if not trade.is_buy or trade.customer.investor_type == "professional" or trade.evidence_key in hits:
             continue
         assessment = facts.assessment_at(trade.fact.traded_at)
-        valid_through = assessment and _valid_through(assessment, params)
+        valid_through = _valid_through(assessment, params) if assessment else None
         parts = _parts(trade, assessment, valid_through, params)
         if parts:
             hits[trade.evidence_key] = _hit(trade, assessment, valid_through, parts, params, version)

@@ -222,7 +222,7 @@ def _take(names: Sequence[tuple[str, str]]) -> _Claim:
         ):
             if holder == token:
                 taken[customer_id].append(row_id)
-            elif holder is not None and held_until >= moment:
+            elif holder is not None and held_until is not None and held_until >= moment:
                 foreign.add(customer_id)
         if foreign:
             ours = CoreChange.objects.filter(tenant=tenant, customer_id__in=foreign, claim=token)

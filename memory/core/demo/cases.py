@@ -15,8 +15,8 @@ from typing import Any
 from memory.core.demo.background import assess_regularly, trade_quietly
 from memory.core.demo.world import Person, World, local, month_ends
 
-PAPERS = {"risk_disclosure_id": "RD-1", "mismatch_confirm_id": "MC-1"}
-OWN_INITIATIVE = {"solicited": "false", "channel": "online"}
+PAPERS: dict[str, Any] = {"risk_disclosure_id": "RD-1", "mismatch_confirm_id": "MC-1"}
+OWN_INITIATIVE: dict[str, Any] = {"solicited": "false", "channel": "online"}
 
 
 @dataclass
@@ -95,7 +95,7 @@ Case = Callable[[Stage], None]
 SMALL = Decimal(8_000)  # about 1 % of the smallest portfolio: no concentration
 
 
-def _mismatch(c_level: int, level: int, score: int, **cells: str) -> Case:
+def _mismatch(c_level: int, level: int, score: int, **cells: Any) -> Case:
     def case(stage: Stage) -> None:
         person = stage.customer(c_level)
         trade = stage.world.trade(person, stage.product(level), SMALL, stage.at(), **{**OWN_INITIATIVE, **cells})
@@ -104,7 +104,7 @@ def _mismatch(c_level: int, level: int, score: int, **cells: str) -> Case:
     return case
 
 
-def _lowest(level: int, **cells: str) -> Case:
+def _lowest(level: int, **cells: Any) -> Case:
     def case(stage: Stage) -> None:
         person = stage.customer(1, is_lowest=True)
         trade = stage.world.trade(person, stage.product(level), SMALL, stage.at(), **{**OWN_INITIATIVE, **cells})
@@ -113,7 +113,7 @@ def _lowest(level: int, **cells: str) -> Case:
     return case
 
 
-def _confirmed(**cells: str) -> Case:
+def _confirmed(**cells: Any) -> Case:
     def case(stage: Stage) -> None:
         person = stage.customer(2)
         row = {**OWN_INITIATIVE, **PAPERS, **cells}
@@ -261,7 +261,7 @@ def _others(stage: Stage, total: int, bought: str) -> dict[str, int]:
 
 
 def _bought(
-    level: int, asset_class: str, others: int, amount: str, score: int | None, why: str = "", **cells: str
+    level: int, asset_class: str, others: int, amount: str, score: int | None, why: str = "", **cells: Any
 ) -> Case:
     """Cash just covers the purchase, so the denominator is others + amount."""
 
@@ -342,7 +342,7 @@ def _no_snapshot(stage: Stage) -> None:
     stage.miss(trade, "no snapshot by then: not judged")
 
 
-def _unjudged(missing: str, *, known: bool = True, product_id: str = "", **cells: str) -> Case:
+def _unjudged(missing: str, *, known: bool = True, product_id: str = "", **cells: Any) -> Case:
     def case(stage: Stage) -> None:
         person = stage.world.person(2, known=known)
         stage.world.assess(person, stage.day - timedelta(days=60))

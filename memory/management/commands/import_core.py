@@ -53,8 +53,8 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(report.as_json(), ensure_ascii=False))
         else:
             for file in report.files:
-                for error in file.errors:
-                    self.stderr.write(str(error))
+                for fault in file.errors:
+                    self.stderr.write(str(fault))
                 if file.bad > len(file.errors):
                     self.stderr.write(f"{file.file}: and {file.bad - len(file.errors)} more")
                 if file.unknown_columns:
