@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from config.base.clock import to_micros
 from config.base.errors import DomainError
 from config.base.redis import RedisUnavailable
 from guard.access.services import Caller
@@ -103,7 +104,7 @@ def _refuse_deleted(owner: Owner) -> AgentSession:
 
 
 def _message_of(row: AgentMessage | Entry) -> Message:
-    return Message(row.entry_id, row.seq, row.role, row.content, row.payload, row.created_at)
+    return Message(row.entry_id, row.seq, row.role, row.content, row.payload, to_micros(row.created_at))
 
 
 def page_from_mysql(owner: Owner, *, limit: int, before: int | None) -> tuple[list[Message], int | None]:
@@ -112,7 +113,8 @@ def page_from_mysql(owner: Owner, *, limit: int, before: int | None) -> tuple[li
     if before is not None:
         mine = mine.filter(seq__lt=before)
     sizes = list(mine.order_by("-seq").values_list("pk", "seq", "size")[: limit + 1])
-    taken, total = [], 0
+    taken: list[int] = []
+    total = 0
     for pk, _seq, size in sizes[:limit]:
         total += size
         if taken and total > PAGE_BYTES:

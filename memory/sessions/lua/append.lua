@@ -76,9 +76,7 @@ if fresh > 0 then
     end
   end
 end
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-redis.call('EXPIRE', KEYS[2], ARGV[3])
-redis.call('EXPIRE', KEYS[3], ARGV[3])
+renew(KEYS, ARGV[3])
 
 -- 3. Answer
 local reply = {'OK', now, c.first or '', {}, {}}

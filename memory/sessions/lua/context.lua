@@ -36,7 +36,5 @@ if changes then
   for i = 8, first_removed - 1, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
   for i = first_removed, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
 end
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-redis.call('EXPIRE', KEYS[2], ARGV[3])
-redis.call('EXPIRE', KEYS[3], ARGV[3])
+renew(KEYS, ARGV[3])
 return {'OK', redis.call('HGETALL', KEYS[1])}

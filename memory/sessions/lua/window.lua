@@ -6,7 +6,5 @@
 --@include admit
 local c, code = admit(KEYS[1], ARGV[1], ARGV[2], ARGV[4])
 if not c then return code end
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-redis.call('EXPIRE', KEYS[2], ARGV[3])
-redis.call('EXPIRE', KEYS[3], ARGV[3])
+renew(KEYS, ARGV[3])
 return {'OK', c.first or '', string.format('%.0f', c.seq), redis.call('LRANGE', KEYS[2], -tonumber(ARGV[5]), -1)}
