@@ -242,6 +242,10 @@ SESSION_WINDOW = envint("SESSION_WINDOW", 20, low=1, high=200)
 SESSION_SEQ_LEASE = envint("SESSION_SEQ_LEASE", 1000, low=1)  # message numbers that MySQL leases to Redis at once
 PRINCIPAL_CACHE_SECONDS = 5.0
 
+# --- profiles -----------------------------------------------------------------------------------------------------
+
+ANALYST_READS_PROFILES = envbool("ANALYST_READS_PROFILES", False)  # grants the analyst agent masked reads of l1 and l3
+
 # --- live feed ---------------------------------------------------------------------------------------------------
 
 # Seconds between heartbeats of a websocket; with each the login is looked up again and missed events are filled in.

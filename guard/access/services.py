@@ -21,7 +21,7 @@ from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from config.base.trace import current_trace_id
-from guard.access.matrix import MATRIX, Action, Resource, Scope
+from guard.access.matrix import Action, Resource, Scope, scope_of
 from guard.access.models import Agent, AgentPrincipal
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
@@ -279,7 +279,7 @@ def authorize(
     the customer too; 3. assigned: the actor has the customer now.
     Errors: AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED (403); ValueError where "own" has nothing to compare with.
     """
-    scope = MATRIX.get(caller.agent, {}).get(resource, {}).get(action)
+    scope = scope_of(caller.agent, resource, action)
     target = object_id or customer_id or owner_id or ""
 
     def no(code: str, detail: str) -> DomainError:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from config.base.clock import business_date, rfc3339
+from guard.access.masking import mask
 from memory.profiles import derived
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
 from memory.profiles.schemas import L3_INTERNAL, L1Core, L1Own, L2Own, L3Internal, L3Shared
@@ -72,6 +73,23 @@ def l2_view(document: Document) -> Document:
 def l3_advisor_view(document: Document) -> Document:
     """What an advisor is given of l3: entries of visibility public and advisor."""
     return {**_all_fields(L3Shared), **document}
+
+
+# What points at a person, beside the name and the ids, which are masked.
+_PERSONAL = ("birth_date", "id_no_masked", "phone_masked", "assessment_id", "reviewed_by")
+
+
+def masked(view: Document) -> Document:
+    """A view for an analyst: nothing in it names the customer, an officer, or says anything in free text."""
+    shown = {**view, "customer_id": mask(view["customer_id"])}
+    if shown.get("name"):
+        shown["name"] = mask(shown["name"])
+    for name in _PERSONAL:
+        if name in shown:
+            shown[name] = None
+    if shown.get("restrictions"):
+        shown["restrictions"] = [{**entry, "text": None} for entry in shown["restrictions"]]
+    return shown
 
 
 def l3_risk_view(profile: CustomerProfileL3) -> Document:

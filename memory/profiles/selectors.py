@@ -40,7 +40,8 @@ def read_l1(*, caller: Caller, customer_id: str, at: datetime | None = None) -> 
     """
     policies.may_l1(caller, "read", customer_id=customer_id)
     [document] = _through([_l1(caller.tenant, customer_id)])
-    return documents.l1_view(_there(document, f"no l1 profile of customer {customer_id!r}"), at or now())
+    view = documents.l1_view(_there(document, f"no l1 profile of customer {customer_id!r}"), at or now())
+    return documents.masked(view) if caller.agent == Agent.ANALYST else view
 
 
 def read_l2(*, caller: Caller, customer_id: str, advisor_id: str) -> Document:
@@ -53,6 +54,8 @@ def read_l2(*, caller: Caller, customer_id: str, advisor_id: str) -> Document:
 
 def read_l3(*, caller: Caller, customer_id: str, at: datetime | None = None) -> Document:
     """The customer's l3 as this reader may see it: the customer's part, the advisor's, or risk's whole.
+
+    An analyst, where the setting ANALYST_READS_PROFILES lets one read, gets the advisor's part masked.
 
     at: as in `read_l1`. Errors: as `read_l1`.
     """
@@ -67,7 +70,8 @@ def read_l3(*, caller: Caller, customer_id: str, at: datetime | None = None) -> 
         l3, l1 = _through([_l3(caller.tenant, customer_id), _l1(caller.tenant, customer_id)])
         return documents.l3_customer_view(_there(l3, missing), l1, at or now())
     [l3] = _through([_l3(caller.tenant, customer_id)])
-    return documents.l3_advisor_view(_there(l3, missing))
+    view = documents.l3_advisor_view(_there(l3, missing))
+    return documents.masked(view) if caller.agent == Agent.ANALYST else view
 
 
 def _there(document: Document | None, missing: str) -> Document:

@@ -133,6 +133,33 @@ def test_python_callers_meet_the_same_answer() -> None:
         assert AuditLog.objects.count() == before + 1
 
 
+def test_a_setting_grants_analysts_masked_reads_and_nothing_else(settings: Any) -> None:
+    settings.ANALYST_READS_PROFILES = True
+    CustomerProfileL1.objects.create(
+        customer_id=ALICE, payload={"occupation": "teacher"}, core={"name": "王小明", "birth_date": "1950-01-01"}
+    )
+    CustomerProfileL3.objects.create(
+        customer_id=ALICE,
+        payload={"risk_score": 7, "reviewed_by": "officer-9", "restrictions": [
+            {"code": "no_complex", "text": "ask Ms Lin", "visibility": "advisor"}]},
+        internal={"aml_rating": "B"},
+    )  # fmt: skip
+    analyst = make_agent("analyst")
+    l1 = analyst.get(f"/profiles/l1/{ALICE}").json()
+    assert (l1["customer_id"], l1["name"], l1["birth_date"]) == ("cu***e", "王***", None)
+    assert (l1["occupation"], l1["is_elderly"]) == ("teacher", True)
+    answer = analyst.get(f"/profiles/l3/{ALICE}")
+    assert answer.json()["risk_score"] == 7
+    for hidden in (ALICE, "officer-9", "Ms Lin", "aml"):
+        assert hidden not in answer.content.decode()
+    for method, path in (
+        ("GET", f"/profiles/l2/{ALICE}/{WEI}"),
+        ("PUT", f"/profiles/l1/{ALICE}"),
+        ("PUT", f"/profiles/l3/{ALICE}"),
+    ):
+        assert analyst.call(method, path, {}).json()["code"] == SCOPE
+
+
 def test_another_tenants_profile_is_not_there() -> None:
     CustomerProfileL1.objects.create(customer_id=ALICE)
     response = make_agent("risk", tenant="acme").get(f"/profiles/l1/{ALICE}")
