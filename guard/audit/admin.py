@@ -65,10 +65,10 @@ class AuditLogAdmin(ReadOnlyAdmin):
         return DECISIONS.get(row.decision, row.decision)
 
     @admin.display(description=_("trace"))
-    def trace(self, row: AuditLog) -> SafeString:
-        return (
-            format_html('<a class="mono" href="?q={}">{}…</a>', row.trace_id, row.trace_id[:8]) if row.trace_id else ""
-        )
+    def trace(self, row: AuditLog) -> str:
+        if not row.trace_id:
+            return ""
+        return format_html('<a class="mono" href="?q={}">{}…</a>', row.trace_id, row.trace_id[:8])
 
     @admin.display(description=_("summary"))
     def summary(self, row: AuditLog) -> SafeString:

@@ -120,6 +120,11 @@ class RiskAlert(models.Model):
             models.Index(fields=["tenant", "status", "-score"], name="risk_alert_queue"),
             # a customer's earlier alerts on the alert page
             models.Index(fields=["tenant", "customer_id", "-opened_at"], name="risk_alert_customer"),
+            # the console's tabs of disposed and of all alerts, by score and by age, in keyset pages
+            models.Index(fields=["tenant", "score", "alert_id"], name="risk_alert_score"),
+            models.Index(fields=["tenant", "opened_at", "alert_id"], name="risk_alert_opened"),
+            # an advisor's alerts: search, and earlier conduct on the alert page
+            models.Index(fields=["tenant", "advisor_id", "-opened_at"], name="risk_alert_advisor"),
         ]
 
     def __str__(self) -> str:

@@ -14,11 +14,13 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import from_micros, to_micros
+from memory.core.models import CoreTrade
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 
 PAGE_SIZE = 50
 # Counts on the tabs stop here: past it an officer needs to know that it is too many, not how many.
 COUNT_LIMIT = 999
+MAX_NAMED = 500  # alerts of one customer, advisor or trade that a search shows, the newest
 OPEN = (AlertStatus.PENDING, AlertStatus.IN_REVIEW, AlertStatus.ESCALATED)
 
 TABS: dict[str, Promise] = {
@@ -94,10 +96,7 @@ def matching(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Fi
     alerts = RiskAlert.objects.filter(tenant=tenant)
     if filters.search:
         # Searching looks everywhere: an officer who names an alert wants that alert, whatever tab is open.
-        trades = RiskAlertHit.objects.filter(tenant=tenant, trade_id=filters.search).values("alert_id")
-        return alerts.filter(
-            Q(pk=filters.search) | Q(customer_id=filters.search) | Q(advisor_id=filters.search) | Q(pk__in=trades)
-        )
+        return alerts.filter(pk__in=_named(tenant, filters.search))
     if filters.tab in ("open", "mine", "unassigned"):
         alerts = alerts.filter(status__in=OPEN)
     elif filters.tab == "escalated":
@@ -119,6 +118,20 @@ def matching(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Fi
     return alerts
 
 
+def _named(tenant: str, words: str) -> list[str]:
+    """Ids of the alerts that an alert, customer, advisor or trade id names; each way by an index of its own."""
+    alerts = RiskAlert.objects.filter(tenant=tenant).order_by("-opened_at").values_list("pk", flat=True)
+    found = set(alerts.filter(pk=words))
+    found.update(alerts.filter(customer_id=words)[:MAX_NAMED])
+    found.update(alerts.filter(advisor_id=words)[:MAX_NAMED])
+    # Hits are indexed by customer: whose trade it is, the core knows.
+    customers = list(CoreTrade.objects.filter(tenant=tenant, trade_id=words).values_list("customer_id", flat=True))
+    if customers:
+        hits = RiskAlertHit.objects.filter(tenant=tenant, customer_id__in=customers, trade_id=words)
+        found.update(hits.order_by().values_list("alert_id", flat=True)[:MAX_NAMED])
+    return sorted(found)
+
+
 def page_of(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Filters, size: int = PAGE_SIZE) -> Page:
     """One page in three queries, whatever the page holds."""
     alerts = matching(tenant=tenant, user=user, filters=filters)
@@ -127,7 +140,9 @@ def page_of(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Fil
     position = _position(filters)
     if position is not None:
         value, alert_id = position
-        alerts = alerts.filter(Q(**{f"{order}__lt": value}) | Q(**{order: value, "alert_id__lt": alert_id}))
+        # The first condition says nothing new; it gives the index a range to start from.
+        alerts = alerts.filter(**{f"{order}__lte": value})
+        alerts = alerts.filter(Q(**{f"{order}__lt": value}) | Q(alert_id__lt=alert_id))
     found = list(alerts.select_related("assignee")[: size + 1])
     rows = found[:size]
     next_after = ""
