@@ -174,7 +174,7 @@ class AlertFeedConsumer(AsyncWebsocketConsumer):
 
     async def _catch_up(self) -> None:
         """Sends what is live; reads the outbox where something is missing before it."""
-        while self._live and not self._behind:
+        while self._live and not self._behind and not self._interrupted:
             seq, event = self._live[0]
             if seq > self._cursor + 1:
                 self._behind = True
@@ -183,9 +183,14 @@ class AlertFeedConsumer(AsyncWebsocketConsumer):
             if seq == self._cursor + 1:
                 self._cursor = seq
                 await self._frame({**event, "seq": seq})
-        if self._behind:
+        if self._behind and not self._interrupted:
             self._behind = False
             await self._read_outbox()
+
+    @property
+    def _interrupted(self) -> bool:
+        """Whether what is being sent is out of date: the client asked for another place, or has logged out."""
+        return self._resume_asked or self._signed_out
 
     async def _read_outbox(self) -> None:
         """Sends every stamped row after the cursor. Live frames that come meanwhile wait and are then dropped."""
@@ -193,10 +198,10 @@ class AlertFeedConsumer(AsyncWebsocketConsumer):
             waiting = self._live[0][0] if self._live else 0
             rows = await self._patiently(selectors.frames_after, tenant=self.tenant, after=self._cursor)
             for row in rows:
+                if self._interrupted:
+                    return
                 self._cursor = row["seq"]
                 await self._frame(row)
-            if self._signed_out or self._resume_asked:
-                return
             if len(rows) < selectors.PAGE:
                 break
         if waiting > self._cursor + 1:
@@ -238,15 +243,15 @@ class AlertFeedConsumer(AsyncWebsocketConsumer):
         return False
 
     async def _patiently(self, read: Callable[..., T], **arguments: Any) -> T:
-        """A read that waits for a database that is away, telling the client once."""
-        told = False
+        """A read that waits for a database that is away and says so, in the place of heartbeats."""
+        tell_at = 0.0
         while True:
             try:
                 return await _in_database(read, **arguments)
             except (DatabaseError, InterfaceError):
-                if not told:
+                if time.monotonic() >= tell_at:
                     await self._error("DATABASE_UNAVAILABLE", "the database is away; the feed goes on when it is back")
-                    told = True
+                    tell_at = time.monotonic() + settings.FEED_HEARTBEAT_SECONDS
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _frame(self, body: dict[str, Any]) -> None:
