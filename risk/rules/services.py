@@ -23,7 +23,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import DatabaseError, transaction
-from django.db.models import Min, Q
+from django.db.models import Q
 
 from config.base.clock import now
 from config.base.ids import check_id, new_id
@@ -47,12 +47,14 @@ TICK_CUSTOMERS = 2000  # the most that one tick of the beat takes on
 
 @dataclass
 class ScanReport:
-    """What a scan did. failed: customers whose evaluation raised; they are tried again. hits: live after it."""
+    """What a scan did. failed: customers whose evaluation raised; they are tried again. hits: live after it.
+    left: customers that another scanner still had when our patience ended."""
 
     customers: int = 0
     hits: int = 0
     data_quality: int = 0
     failed: list[str] = field(default_factory=list)
+    left: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +62,7 @@ class ScanReport:
             "hits": self.hits,
             "data_quality": self.data_quality,
             "failed": sorted(self.failed),
+            "left": self.left,
         }
 
 
@@ -117,11 +120,13 @@ def scan(
     while limit is None or total.customers + len(total.failed) < limit:
         claim = _claim(tenant, wanted, CHUNK if limit is None else min(CHUNK, limit - total.customers))
         if claim is None:
-            others = _asked_for(tenant, wanted).exclude(claim__in=tokens)
-            if time.monotonic() < deadline and others.exists():
-                time.sleep(0.1)
-                continue
-            break
+            if not patience:
+                break
+            total.left = _held_by_others(tenant, wanted, tokens)
+            if not total.left or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+            continue
         tokens.append(claim.token)
         for name, ids in claim.customers.items():
             if name not in rules:
@@ -187,15 +192,21 @@ def _asked_for(tenant: str | None, wanted: Sequence[str] | None) -> Any:
     return rows if wanted is None else rows.filter(customer_id__in=wanted)
 
 
+def _held_by_others(tenant: str | None, wanted: Sequence[str] | None, tokens: Sequence[str]) -> int:
+    rows = _asked_for(tenant, wanted).exclude(claim__in=tokens)
+    return rows.values("tenant", "customer_id").distinct().count()
+
+
 def _claim(tenant: str | None, wanted: Sequence[str] | None, size: int) -> _Claim | None:
     """Step 1. None when nothing waits: one query."""
     passed: set[tuple[str, str]] = set()
     while True:
         waiting = _asked_for(tenant, wanted).filter(Q(claimed_until=None) | Q(claimed_until__lt=now()))
-        waiting = waiting.values("tenant", "customer_id")
-        waiting = waiting.annotate(first=Min("priority"), oldest=Min("id")).order_by("first", "oldest")
-        names = [(row["tenant"], row["customer_id"]) for row in waiting[: size + len(passed)]]
-        names = [name for name in names if name not in passed][:size]
+        for name in passed:
+            waiting = waiting.exclude(tenant=name[0], customer_id=name[1])
+        # The head of the index, not a GROUP BY over everything: a full scan has a row for each customer there is.
+        head = waiting.order_by("priority", "id").values_list("tenant", "customer_id")[: 4 * size]
+        names = list(dict.fromkeys(head))[:size]
         if not names:
             return None
         claim = _take(names)

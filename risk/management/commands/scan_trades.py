@@ -11,14 +11,15 @@ from django.core.management.base import BaseCommand
 from tqdm import tqdm
 
 from config.base.errors import DomainError
-from risk.rules.services import scan
+from risk.rules.services import CLAIM_SECONDS, scan
 
 
 class Command(BaseCommand):
     help = (
         "Runs the rules over the customers whose facts changed since they were last evaluated (which the worker does "
         "every five seconds too), or over all or some of them. Repeating a scan changes nothing. "
-        "Exit code: 0 done, 1 some customers could not be evaluated (they are tried again), 2 a wrong argument."
+        "Exit code: 0 done, 1 some customers could not be evaluated or are still with another scanner, "
+        "2 a wrong argument."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,7 +37,7 @@ class Command(BaseCommand):
                 tenant=tenant,
                 customers=options["customer"],
                 everything=options["all"],
-                patience=10.0,
+                patience=CLAIM_SECONDS + 10.0,  # by then a dead scanner's claims have ended
                 audited=True,
                 progress=lambda customers: bar.update(customers) and None,
             )
@@ -54,5 +55,7 @@ class Command(BaseCommand):
             )
             for customer_id in sorted(report.failed):
                 self.stderr.write(f"failed, tried again within minutes: {customer_id}")
-        if report.failed:
+            if report.left:
+                self.stderr.write(f"{report.left} customers are still with another scanner")
+        if report.failed or report.left:
             sys.exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import StringIO
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from guard.audit.models import AuditLog
 from memory.core.importer import import_directory
@@ -299,3 +301,27 @@ def test_an_external_core_is_read_only(tmp_path: Path, settings: Any) -> None:
     code, _out, err = command(write(tmp_path, trades=[TRADE]))
     assert code == 2
     assert "CORE_DATABASE_URL is set" in err
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_imports_of_one_directory_at_once_end_as_one(tmp_path: Path) -> None:
+    write(
+        tmp_path, customers=[CUSTOMER], products=[PRODUCT],
+        trades=[{**TRADE, "trade_id": f"t{number}"} for number in range(300)],
+    )  # fmt: skip
+    reports: list[int] = []
+
+    def work() -> None:
+        try:
+            reports.append(import_directory(tenant="default", directory=tmp_path).written)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(reports)[-1] >= 1
+    assert sum(reports) == 302
+    assert CoreTrade.objects.count() == 300

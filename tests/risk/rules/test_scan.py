@@ -49,7 +49,7 @@ def command(name: str, *args: str) -> tuple[int, str, str]:
 
 def test_an_imported_violation_is_found_by_the_next_scan_and_a_second_scan_changes_nothing(tmp_path: Path) -> None:
     a_small_core(tmp_path)
-    assert scan().as_json() == {"customers": 1, "hits": 1, "data_quality": 0, "failed": []}
+    assert scan().as_json() == {"customers": 1, "hits": 1, "data_quality": 0, "failed": [], "left": 0}
     assert live() == [("RISK-001", "t1@1", 70)]
     assert not CoreChange.objects.exists()
     before = (RiskAlert.objects.count(), AlertOutbox.objects.count(), AuditLog.objects.count())
@@ -193,6 +193,15 @@ def test_a_customer_with_another_scanner_is_left_to_it(tmp_path: Path) -> None:
     assert scan(tenant="default", customers=["c1"]).customers == 0
     assert CoreChange.objects.filter(claim="somebody").count() == 4
     assert not CoreChange.objects.exclude(claim="somebody").exclude(claim=None).exists()
+
+
+def test_a_patient_scan_waits_for_another_scanners_claim_to_end(tmp_path: Path) -> None:
+    a_small_core(tmp_path)
+    CoreChange.objects.update(claim="somebody", claimed_until=now() + timedelta(seconds=60))
+    assert scan(patience=0.3).left == 1
+    CoreChange.objects.update(claimed_until=now() + timedelta(seconds=0.5))
+    report = scan(patience=5)
+    assert (report.customers, report.left) == (1, 0)
 
 
 def test_changes_go_before_rescans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
