@@ -217,7 +217,8 @@ def test_bad_names_and_pages() -> None:
     session = alice.open()
     for query in ("limit=0", "limit=201", "limit=x", "before_seq=0", "before_seq=-1", "before_seq=" + "9" * 30):
         assert problem(alice.call("GET", f"/sessions/{session}/messages?{query}")) == (422, "INVALID_REQUEST")
-    for body in ({"intent": 5}, {"step": True}, {"slots": []}, {"summary": "x"}, {"slots": {"": 1}}):
+    bad: list[dict[str, Any]] = [{"intent": 5}, {"step": True}, {"slots": []}, {"summary": "x"}, {"slots": {"": 1}}]
+    for body in bad:
         assert problem(alice.call("PATCH", f"/sessions/{session}/context", body)) == (422, "INVALID_REQUEST")
 
 

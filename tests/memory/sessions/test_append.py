@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from config.base import redis as base_redis
@@ -135,7 +138,7 @@ def test_expiry_is_no_gap_and_loses_nothing_that_is_still_queued() -> None:
     assert stored(session) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
-def test_numbers_go_on_without_a_gap_from_lease_to_lease(settings) -> None:
+def test_numbers_go_on_without_a_gap_from_lease_to_lease(settings: Any) -> None:
     settings.SESSION_SEQ_LEASE = 3
     session = make_session()
     numbers = [r.seq for size in (1, 2, 1, 5, 2, 4, 1) for r in append(session, *["x"] * size)]
@@ -145,7 +148,7 @@ def test_numbers_go_on_without_a_gap_from_lease_to_lease(settings) -> None:
     assert AgentSession.objects.get().seq_ceiling >= 18
 
 
-def test_the_window_is_bounded_and_older_pages_come_from_the_database(settings) -> None:
+def test_the_window_is_bounded_and_older_pages_come_from_the_database(settings: Any) -> None:
     session = make_session()
     for n in range(1, 46):
         append(session, f"m{n}")
@@ -312,7 +315,7 @@ def test_a_deleted_session_is_gone_and_no_write_revives_it() -> None:
     assert stored(session) == [(1, "a")]  # queued before the deletion: kept until it is erased
 
 
-def test_what_an_operation_costs(django_assert_num_queries) -> None:
+def test_what_an_operation_costs(django_assert_num_queries: Any) -> None:
     """Round trips to Redis and queries, warm. The docstrings state the same figures."""
     session = make_session()
     append(session, "warm")
@@ -320,7 +323,7 @@ def test_what_an_operation_costs(django_assert_num_queries) -> None:
     append(session, "warm")
     from memory.sessions.services import change_context
 
-    def cost(redis: int, sql: int, work) -> None:
+    def cost(redis: int, sql: int, work: Callable[[], Any]) -> None:
         with counted_round_trips() as calls, django_assert_num_queries(sql):
             work()
         assert calls.redis == redis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import connections
@@ -71,12 +72,11 @@ def test_two_writers_of_different_slots_never_lose_one() -> None:
     assert context.version.endswith("-160")
 
 
-def test_past_its_age_a_clean_context_is_opened_and_says_so(settings) -> None:
+def test_past_its_age_a_clean_context_is_opened_and_says_so(settings: Any) -> None:
     session = make_session()
     append(session, "a", "b")
     before = change_context(caller=ALICE, session_id=session, intent="buy")
     assert not selectors.get_context(caller=ALICE, session_id=session).reopened
-    settings.SESSION_MAX_AGE_SECONDS = 0
     base_redis.state().hset(owner(session).keys[0], "opened_at", "1")
     settings.SESSION_MAX_AGE_SECONDS = 60
     after = selectors.get_context(caller=ALICE, session_id=session)
@@ -86,7 +86,7 @@ def test_past_its_age_a_clean_context_is_opened_and_says_so(settings) -> None:
     assert [r.seq for r in append(session, "c")] == [3]
 
 
-def test_every_access_renews_the_time_to_live_of_all_keys(settings) -> None:
+def test_every_access_renews_the_time_to_live_of_all_keys(settings: Any) -> None:
     session = make_session()
     append(session, "a")
     client = base_redis.state()
@@ -115,7 +115,7 @@ def test_every_access_renews_the_time_to_live_of_all_keys(settings) -> None:
         {"last_tool_result": "x" * 70_000},
     ],
 )
-def test_bad_changes_change_nothing(change) -> None:
+def test_bad_changes_change_nothing(change: dict[str, Any]) -> None:
     session = make_session()
     before = selectors.get_context(caller=ALICE, session_id=session)
     with pytest.raises(DomainError) as refused:

@@ -485,8 +485,8 @@ def check_batches(session: str, writers: int, appends: int, *, gap_free: bool) -
         writer, turn, part = heads[n].split(".")
         assert part == "a"
         assert heads[n + 1] == f"{writer}.{turn}.b"
-    for writer in range(writers):  # each writer's own order is kept
-        turns = [int(head.split(".")[1]) for head in heads if head.startswith(f"{writer}.") and head.endswith(".a")]
+    for number in range(writers):  # each writer's own order is kept
+        turns = [int(head.split(".")[1]) for head in heads if head.startswith(f"{number}.") and head.endswith(".a")]
         assert turns == sorted(turns)
 
 
