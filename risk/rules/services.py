@@ -40,8 +40,8 @@ from risk.rules.models import RiskRule, RuleStatus
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 50  # customers claimed and read at once
-CLAIM_SECONDS = 120  # a chunk takes about a second; a dead scanner's customers wait so long
+CHUNK = 25  # customers claimed and read at once
+CLAIM_SECONDS = 30  # renewed while the scanner lives; a dead one's customers wait so long
 TICK_CUSTOMERS = 2000  # the most that one tick of the beat takes on
 
 
@@ -253,7 +253,11 @@ def _scan_chunk(
     progress: Callable[[int], None] | None,
 ) -> None:
     facts = customers_facts(tenant=tenant, customer_ids=ids)
+    renewed = time.monotonic()
     for customer_id in ids:
+        if time.monotonic() - renewed > CLAIM_SECONDS / 3:
+            _renew(claim)
+            renewed = time.monotonic()
         try:
             found = evaluate(facts[customer_id], rules)
             settle_customer(
@@ -279,6 +283,13 @@ def _scan_chunk(
             report.hits += len(found.hits) - quality
         if progress:
             progress(1)
+
+
+def _renew(claim: _Claim) -> None:
+    """Rows that somebody else has taken over meanwhile stay theirs: `_release` finds that out."""
+    row_ids = [row_id for found in claim.rows.values() for row_id in found]
+    ours = CoreChange.objects.filter(id__in=row_ids, claim=claim.token)
+    ours.update(claimed_until=now() + timedelta(seconds=CLAIM_SECONDS))
 
 
 def _release(tenant: str, customer_id: str, claim: _Claim) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -202,6 +203,21 @@ def test_a_patient_scan_waits_for_another_scanners_claim_to_end(tmp_path: Path) 
     CoreChange.objects.update(claimed_until=now() + timedelta(seconds=0.5))
     report = scan(patience=5)
     assert (report.customers, report.left) == (1, 0)
+
+
+def test_a_slow_scanner_keeps_its_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(tmp_path, trades=[{**TRADE, "trade_id": f"t{n}", "customer_id": f"c{n}"} for n in range(3)])
+    monkeypatch.setattr(services, "CLAIM_SECONDS", 0.6)
+    until: list[Any] = []
+
+    def slowly(**kwargs: Any) -> None:
+        until.append(CoreChange.objects.order_by("-claimed_until")[0].claimed_until)
+        time.sleep(0.25)
+
+    monkeypatch.setattr(services, "settle_customer", slowly)
+    assert scan().customers == 3
+    assert len(until) == 3
+    assert until[2] > until[0]
 
 
 def test_changes_go_before_rescans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
