@@ -7,8 +7,8 @@ says of all rules is decided here, once:
   skipped, and earlier versions do not exist for the rules.
 - Order is (traded_at, trade_id); ids by bytes (Python's order of code points is UTF-8's order of bytes).
 - A trade without a customer, product, price (buys, sells, switches) or rate is neither judged nor history.
-  Either rate counts as "rate": 001 and 002 need fx_cny alone, yet a trade without a price is not judged by 001
-  either, which needs none; so what is missing suspends the trade as a whole.
+  The rate that suspends a trade is fx_cny, in which every amount is counted. fx_usd is an optional column that no
+  rule here reads: its absence is no evidence, and must not silence a suitability violation.
 - Local dates are those of BUSINESS_TIME_ZONE. Amounts are CNY: amount times fx_cny, for CNY rows too.
 """
 
@@ -129,7 +129,7 @@ class Facts:
             ("missing_customer", customer is None),
             ("missing_product", product is None),
             ("missing_price", fact.price is None and fact.trade_type in PRICED_TYPES),
-            ("missing_rate", fact.fx_cny is None or fact.fx_usd is None),
+            ("missing_rate", fact.fx_cny is None),
         )
         if customer is None or product is None or fact.fx_cny is None or any(absent for _name, absent in lacks):
             return Fault(fact, tuple(name for name, absent in lacks if absent))

@@ -60,7 +60,6 @@ def test_a_price_of_zero_is_a_price() -> None:
         ({"products": [make_product(valid_from=at("2026-06-16"))]}, {}, "missing_product"),
         ({}, {"product": ""}, "missing_product"),
         ({}, {"fx_cny": None}, "missing_rate"),
-        ({}, {"fx_usd": None}, "missing_rate"),
     ],
 )
 def test_a_missing_customer_product_or_rate_is_data_quality(
@@ -68,6 +67,10 @@ def test_a_missing_customer_product_or_rate_is_data_quality(
 ) -> None:
     evaluation = judge([make_trade("2026-06-15", **trade)], **{"assessments": [], **facts})
     assert [(hit.rule_id, hit.subtypes) for hit in evaluation.hits] == [(DATA_QUALITY, (missing,))]
+
+
+def test_a_file_without_dollar_rates_silences_nothing() -> None:
+    assert len(found("RISK-001", [make_trade(fx_usd=None)], products=[RISKY])) == 1
 
 
 def test_one_finding_holds_all_that_a_trade_lacks_and_a_cancelled_trade_lacks_nothing() -> None:
