@@ -67,7 +67,7 @@ def main() -> int:
         django.setup()
         from django.core.management import call_command
 
-        call_command("migrate", run_syncdb=True, verbosity=0)
+        call_command("migrate", verbosity=0)
         port = free_port()
         server = processes.start(
             [sys.executable, "-m", "tests.bench.serve", str(port)], env=own, cwd=Path(__file__).resolve().parents[2]

@@ -169,7 +169,7 @@ def _start_redis(supervisor: Supervisor, terminal: Terminal) -> EmbeddedRedis | 
 def _migrate(terminal: Terminal) -> None:
     terminal.line("up", "database: bringing the tables up to date")
     try:
-        call_command("migrate", interactive=False, verbosity=0, run_syncdb=True)
+        call_command("migrate", interactive=False, verbosity=0)
     except DatabaseError as error:
         number = error.args[0] if error.args else ""
         raise Refused(

@@ -72,7 +72,7 @@ def test_migrate_puts_triggers_back_also_ones_that_were_made_harmless() -> None:
     assert triggers.missing(connection) == []
     triggers.drop(connection)
     assert len(triggers.missing(connection)) == (3 if connection.vendor == "sqlite" else 2)
-    call_command("migrate", run_syncdb=True, verbosity=0)
+    call_command("migrate", verbosity=0)
     assert triggers.missing(connection) == []
     with connection.cursor() as cursor:
         cursor.execute("DROP TRIGGER audit_log_refuse_delete")
