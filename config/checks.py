@@ -76,22 +76,14 @@ def database() -> Result:
     def check() -> Result:
         try:
             with connection.cursor() as cursor:
-                mysql = connection.vendor == "mysql"
-                cursor.execute("SELECT @@character_set_database" if mysql else "SELECT 'utf8mb4'")
-                charset = cursor.fetchone()[0]
+                cursor.execute("SELECT 1")
+                cursor.fetchone()
         except DatabaseError as error:
             return Result(
                 "database",
                 False,
                 f"the database does not answer ({_number(error)})",
                 "check the server and DATABASE_URL",
-            )
-        if charset != "utf8mb4":
-            return Result(
-                "database",
-                False,
-                f"the database's character set is {charset}: it cannot keep Chinese names and notes",
-                "ALTER DATABASE … CHARACTER SET utf8mb4 before the first manage.py migrate",
             )
         return Result("database", True, f"{_database_name()} answers")
 
