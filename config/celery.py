@@ -5,7 +5,10 @@ from typing import Any
 
 from celery import Celery
 from celery.app.amqp import AMQP
+from celery.signals import task_postrun, task_prerun
 from kombu import Connection
+
+from config.base.trace import new_trace_id, set_trace_id
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -32,3 +35,15 @@ app = Celery("xinghuo", amqp=_QuickAMQP)
 app.set_default()
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["memory.sessions", "memory.profiles", "memory.core", "risk.rules", "risk.alerts", "risk.feed"])
+
+
+@task_prerun.connect
+def begin_trace(**_: Any) -> None:
+    """Each task is a piece of work of its own: a worker process runs many, and their rows must not share a trace."""
+    set_trace_id(new_trace_id())
+
+
+@task_postrun.connect
+def end_trace(**_: Any) -> None:
+    """What the worker itself logs between tasks belongs to none."""
+    set_trace_id("")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
@@ -37,6 +39,16 @@ def current_trace_id() -> str:
 
 def set_trace_id(value: str) -> None:
     _current.set(value)
+
+
+@contextmanager
+def traced(trace_id: str = "") -> Iterator[str]:
+    """One piece of work under a trace id of its own (a new one by default); afterwards the former is back."""
+    token = _current.set(trace_id or new_trace_id())
+    try:
+        yield _current.get()
+    finally:
+        _current.reset(token)
 
 
 class TraceFilter(logging.Filter):

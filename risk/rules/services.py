@@ -27,7 +27,7 @@ from django.db.models import Q
 
 from config.base.clock import now
 from config.base.ids import check_id, new_id
-from config.base.trace import current_trace_id
+from config.base.trace import traced
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
 from memory.core.importer import mark
@@ -259,15 +259,17 @@ def _scan_chunk(
             _renew(claim)
             renewed = time.monotonic()
         try:
-            found = evaluate(facts[customer_id], rules)
-            settle_customer(
-                tenant=tenant,
-                customer_id=customer_id,
-                hits=list(found.hits),
-                final_trades=found.final_trades,
-                trace_id=current_trace_id(),
-                rule_ids={DATA_QUALITY, *(rule.rule_id for rule in rules)},
-            )
+            # A trace id for each customer's evaluation: it tells one customer's alerts and audit rows from another's.
+            with traced() as trace_id:
+                found = evaluate(facts[customer_id], rules)
+                settle_customer(
+                    tenant=tenant,
+                    customer_id=customer_id,
+                    hits=list(found.hits),
+                    final_trades=found.final_trades,
+                    trace_id=trace_id,
+                    rule_ids={DATA_QUALITY, *(rule.rule_id for rule in rules)},
+                )
         except DatabaseError:
             # The database itself may be away: then the next customer fails too, and the claims simply expire.
             logger.exception("scan of one customer failed in the database")

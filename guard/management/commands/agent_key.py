@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
 
 from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
@@ -70,11 +69,6 @@ class Command(BaseCommand):
                 self._issue(options)
         except DomainError as error:
             raise CommandError(error.detail, returncode=1) from None
-        except DatabaseError as error:
-            raise CommandError(
-                f"the database did not do it ({type(error).__name__}); is it up, and has manage.py migrate run?",
-                returncode=1,
-            ) from None
 
     def _issue(self, options: dict[str, Any]) -> None:
         if not options["agent"]:

@@ -53,6 +53,8 @@ class Command(BaseCommand):
                 f"{report.customers} customers evaluated: {report.hits} live hits, "
                 f"{report.data_quality} trades with missing facts, {len(report.failed)} customers failed"
             )
+            if not (options["all"] or options["customer"] or report.customers):
+                self.stdout.write("nothing had changed since the last scan (the worker scans every few seconds too)")
             for customer_id in sorted(report.failed):
                 self.stderr.write(f"failed, tried again within minutes: {customer_id}")
             if report.left:

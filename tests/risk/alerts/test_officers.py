@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection, connections
 
 from config.base.errors import DomainError
@@ -29,6 +29,16 @@ def refused(code: str, act, /, **arguments) -> DomainError:
 def judge(alert: RiskAlert, officer: User, to_status: str = "closed", code: str = "K05", text: str = REASON, **more):
     arguments = {"alert_id": alert.alert_id, "version": alert.version} | more
     return dispose(officer=officer, to_status=to_status, code=code, text=text, **arguments)
+
+
+@pytest.mark.django_db
+def test_whoever_runs_the_system_decides_no_case_unless_an_officer_too() -> None:
+    settle(make_hit())
+    root = User.objects.create_user("root", is_staff=True, is_superuser=True)
+    refused("FORBIDDEN", claim, alert_id=the_alert().alert_id, officer=root)
+    assert AuditLog.objects.filter(event_type="authz", decision="forbidden", actor_id="root").count() == 1
+    root.groups.add(Group.objects.get(name="risk_officer"))
+    assert claim(alert_id=the_alert().alert_id, officer=root).assignee == root
 
 
 @pytest.mark.django_db

@@ -60,6 +60,24 @@ def test_an_imported_violation_is_found_by_the_next_scan_and_a_second_scan_chang
     assert states("t1@1") == [(1, "live")]
 
 
+def test_each_customers_evaluation_has_a_trace_of_its_own(tmp_path: Path) -> None:
+    a_small_core(tmp_path)
+    load(
+        tmp_path,
+        customers=[{**CUSTOMER, "customer_id": "c2"}],
+        trades=[{**TRADE, "trade_id": "t9", "customer_id": "c2"}],
+    )
+    scan()
+    traces = dict(RiskAlert.objects.values_list("customer_id", "trace_id"))
+    assert len(traces) == 2
+    assert len(set(traces.values())) == 2
+    for customer_id, trace_id in traces.items():
+        assert set(RiskAlertHit.objects.filter(customer_id=customer_id).values_list("trace_id", flat=True)) == {
+            trace_id
+        }
+        assert AuditLog.objects.filter(event_type="alert_opened", trace_id=trace_id).count() == 1
+
+
 def test_an_idle_tick_is_one_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(1):
         assert tasks.scan() == 0
