@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 TABLE = "audit_log"
@@ -40,8 +40,50 @@ def _create_sql(vendor: str) -> dict[str, str]:
     return refusals
 
 
+class _NotRefused(Exception):
+    pass
+
+
+def _not_refused(connection: BaseDatabaseWrapper) -> list[str]:
+    """Names of the triggers that do not do their work, by trying: change and delete a row in transactions that are
+    rolled back whatever happens. Needs no right beyond those that serving needs."""
+    from guard.audit.models import AuditLog, Decision, EventType
+
+    attempts = {
+        _UPDATE: f"UPDATE {TABLE} SET code = code WHERE id = %s",  # noqa: S608 - a constant
+        _DELETE: f"DELETE FROM {TABLE} WHERE id = %s",  # noqa: S608 - a constant
+    }
+    gone = []
+    for name, attempt in attempts.items():
+        try:
+            with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+                cursor.execute(f"SELECT id FROM {TABLE} ORDER BY id LIMIT 1")  # noqa: S608 - a constant
+                row = cursor.fetchone()
+                if row is None:
+                    probe = AuditLog(
+                        tenant="default",
+                        event_type=EventType.AUDIT_VERIFY,
+                        decision=Decision.PASSED,
+                        actor_id="doctor",
+                    )
+                    probe.save(using=connection.alias)
+                    row = (probe.pk,)
+                cursor.execute(attempt, row)
+                raise _NotRefused
+        except _NotRefused:
+            gone.append(name)
+        except DatabaseError as error:
+            if _MARK not in str(error):
+                raise
+    return gone
+
+
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Names of the triggers that are not there or do not refuse; empty is as it should be."""
+    """Names of the triggers that are not there or do not refuse; empty is as it should be.
+
+    An account without the TRIGGER right does not see what they say (MariaDB) or that they are there (MySQL): then
+    they are tried.
+    """
     if connection.vendor == "sqlite":
         query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
     else:
@@ -51,8 +93,11 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
         )
     with connection.cursor() as cursor:
         cursor.execute(query, [TABLE])
-        present = {name for name, body in cursor.fetchall() if _MARK in body}
-    return [name for name in _create_sql(connection.vendor) if name not in present]
+        bodies = dict(cursor.fetchall())
+    names = list(_create_sql(connection.vendor))
+    if connection.vendor != "sqlite" and any(bodies.get(name) is None for name in names):
+        return _not_refused(connection)
+    return [name for name in names if _MARK not in bodies.get(name, "")]
 
 
 def install(connection: BaseDatabaseWrapper) -> None:

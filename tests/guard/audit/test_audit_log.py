@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -86,6 +88,43 @@ def test_migrate_puts_triggers_back_also_ones_that_were_made_harmless() -> None:
     make_row()
     with pytest.raises(DatabaseError), transaction.atomic():
         AuditLog.objects.all().delete()
+
+
+@contextmanager
+def as_account(name: str) -> Iterator[None]:
+    """The same database through another account, whose password is its name."""
+    own = connection.settings_dict.copy()
+    connection.close()
+    connection.settings_dict.update(USER=name, PASSWORD=name)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(USER=own["USER"], PASSWORD=own["PASSWORD"])
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_account_that_may_not_see_triggers_knows_whether_they_refuse(rows: int) -> None:
+    """The account that serves has SELECT, INSERT, UPDATE and DELETE: readiness must be possible with these."""
+    for _ in range(rows):
+        make_row()
+    name = connection.settings_dict["NAME"]
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE OR REPLACE USER serving@'%' IDENTIFIED BY 'serving'")
+        cursor.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON `{name}`.* TO serving@'%'")
+    try:
+        with as_account("serving"):
+            assert triggers.missing(connection) == []
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER audit_log_refuse_delete")
+        with as_account("serving"):
+            assert triggers.missing(connection) == ["audit_log_refuse_delete"]
+    finally:
+        triggers.install(connection)
+        with connection.cursor() as cursor:
+            cursor.execute("DROP USER serving@'%'")
+    assert AuditLog.objects.count() == rows, "what was tried was rolled back"
 
 
 def test_the_vocabulary_is_closed() -> None:
