@@ -205,6 +205,11 @@ class FileSpec:
     def required(self) -> list[str]:
         return [column.name for column in self.columns if column.required]
 
+    @property
+    def one_line(self) -> frozenset[str]:
+        """The columns whose cells cannot hold a line break."""
+        return frozenset(column.name for column in self.columns if column.parse is not free_text)
+
     def read(self, cells: dict[str, str]) -> dict[str, Any]:
         """The row's values. Errors: ValueError naming every faulty column, its value and what is allowed."""
         row: dict[str, Any] = {}

@@ -9,20 +9,21 @@ Nothing is deleted: a row that is missing from a later file stays.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from django.db import OperationalError, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
-from memory.core.columns import FILES, FileSpec, header_faults
+from memory.core.columns import FILES, FileSpec
 from memory.core.models import (
     CoreAssessment,
     CoreChange,
@@ -33,9 +34,11 @@ from memory.core.models import (
     CoreTrade,
     refuse_if_external,
 )
+from memory.core.reading import file_rows, listed, shown
 
 BATCH_ROWS = 2000
 MAX_ERRORS_KEPT = 1000  # a file of the wrong kind must not fill the memory with its errors; the count goes on
+_COUNTS = ("file", "rows", "created", "changed", "same", "bad", "left")
 Progress = Callable[[str, int], None]  # file name, rows read since the last call
 Result = TypeVar("Result")
 
@@ -54,7 +57,10 @@ class RowError:
 
 @dataclass
 class FileReport:
-    """What became of one file's rows. rows = created + changed + same + bad."""
+    """What became of one file's rows. rows = created + changed + same + bad + left.
+
+    created, changed, same: committed. left: read, but in no batch that was committed (0 unless the import stopped).
+    """
 
     file: str
     rows: int = 0
@@ -65,6 +71,14 @@ class FileReport:
     unknown_columns: list[str] = field(default_factory=list)
     errors: list[RowError] = field(default_factory=list)
 
+    @property
+    def good(self) -> int:
+        return self.created + self.changed + self.same
+
+    @property
+    def left(self) -> int:
+        return self.rows - self.good - self.bad
+
     def fault(self, line: int, reason: str) -> None:
         self.bad += 1
         if len(self.errors) < MAX_ERRORS_KEPT:
@@ -73,10 +87,11 @@ class FileReport:
 
 @dataclass
 class ImportReport:
-    """What became of one import."""
+    """What became of one import, or so far: it is filled while the import goes on. complete: it came to its end."""
 
     files: list[FileReport] = field(default_factory=list)
     dry_run: bool = False
+    complete: bool = False
 
     @property
     def bad(self) -> int:
@@ -86,13 +101,19 @@ class ImportReport:
     def written(self) -> int:
         return sum(file.created + file.changed for file in self.files)
 
+    @property
+    def nothing(self) -> bool:
+        """Rows or files were refused, and not one row was good."""
+        return self.bad > 0 and not any(file.good for file in self.files)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "dry_run": self.dry_run,
+            "complete": self.complete,
             "bad": self.bad,
             "files": [
                 {
-                    **{name: getattr(file, name) for name in ("file", "rows", "created", "changed", "same", "bad")},
+                    **{name: getattr(file, name) for name in _COUNTS},
                     "unknown_columns": file.unknown_columns,
                     "errors": [{"line": error.line, "reason": error.reason} for error in file.errors],
                 }
@@ -105,47 +126,65 @@ Rows = Iterable[tuple[int, dict[str, str]]]  # line number, cells by column
 
 
 def import_directory(
-    *, tenant: str, directory: Path, dry_run: bool = False, progress: Progress | None = None
+    *,
+    tenant: str,
+    directory: Path,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    report: ImportReport | None = None,
 ) -> ImportReport:
     """Imports those of the six files that are in `directory`; one `data_import` audit row (none for a dry run).
 
-    Errors: CORE_READ_ONLY; INVALID_ID for the tenant; NOT_FOUND when the directory or all six files are missing.
+    report: the one to fill; whoever holds it knows what went in also when this raises.
+    Errors: CORE_READ_ONLY; INVALID_ID for the tenant; NOT_FOUND when the directory or all six files are missing;
+    DatabaseError when the database goes away: the batches before stay, and importing again continues there.
     """
-    found = [(spec, directory / spec.name) for spec in FILES if (directory / spec.name).is_file()]
+    place = shown(str(directory), 300)
+    if not directory.is_dir():
+        raise DomainError("NOT_FOUND", f"{place} is not a directory")
+    # lexists: what is there under the name and is no readable file is reported, not passed over.
+    found = [(spec, directory / spec.name) for spec in FILES if os.path.lexists(directory / spec.name)]
     if not found:
-        what = "has none of " + ", ".join(spec.name for spec in FILES) if directory.is_dir() else "is not a directory"
-        raise DomainError("NOT_FOUND", f"{directory} {what}")
-    return _run(tenant, ((spec, path) for spec, path in found), dry_run, progress)
+        if not os.access(directory, os.X_OK):
+            raise DomainError("NOT_FOUND", f"{place} cannot be read: permission denied")
+        raise DomainError("NOT_FOUND", f"{place} has none of {listed([spec.name for spec in FILES])}")
+    return _run(tenant, found, report or ImportReport(dry_run=dry_run), progress)
 
 
 def import_tables(
     *, tenant: str, tables: dict[str, list[dict[str, str]]], progress: Progress | None = None
 ) -> ImportReport:
     """The same for rows that are in memory already: file name -> rows of cells as a CSV file would hold them."""
-    return _run(tenant, ((spec, tables[spec.name]) for spec in FILES if spec.name in tables), False, progress)
+    found = [(spec, tables[spec.name]) for spec in FILES if spec.name in tables]
+    return _run(tenant, found, ImportReport(), progress)
 
 
 def _run(
-    tenant: str, sources: Iterable[tuple[FileSpec, Path | list[dict[str, str]]]], dry_run: bool, progress: Any
+    tenant: str,
+    sources: Iterable[tuple[FileSpec, Path | list[dict[str, str]]]],
+    report: ImportReport,
+    progress: Progress | None,
 ) -> ImportReport:
     refuse_if_external()
     check_id("tenant", tenant)
-    report = ImportReport(dry_run=dry_run)
     try:
         for spec, source in sources:
             file = FileReport(spec.name)
             report.files.append(file)
-            if isinstance(source, Path):
-                with source.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-                    _import_rows(tenant, spec, _csv_rows(spec, stream, file), file, dry_run, progress)
-            else:
-                _import_rows(tenant, spec, enumerate(source, start=2), file, dry_run, progress)
+            rows = file_rows(spec, source, file) if isinstance(source, Path) else enumerate(source, start=2)
+            _import_rows(tenant, spec, rows, file, report.dry_run, progress)
     except BaseException:
-        if not dry_run:
-            _audit(tenant, Decision.FAILED, report)
+        if not report.dry_run:
+            # What stopped us is what has to be told; where the database is away, the audit row cannot be written.
+            with contextlib.suppress(DatabaseError):
+                if not connection.in_atomic_block:
+                    connection.close_if_unusable_or_obsolete()  # a connection that was cut is made anew
+                _audit(tenant, Decision.FAILED, report)
         raise
-    if not dry_run:
-        _audit(tenant, Decision.PARTIAL if report.bad else Decision.COMPLETED, report)
+    if not report.dry_run:
+        decision = Decision.FAILED if report.nothing else Decision.PARTIAL if report.bad else Decision.COMPLETED
+        _audit(tenant, decision, report)
+    report.complete = True
     return report
 
 
@@ -163,36 +202,7 @@ def _audit(tenant: str, decision: Decision, report: ImportReport) -> None:
     )
 
 
-# --- reading ----------------------------------------------------------------------------------------------------
-
-
-def _csv_rows(spec: FileSpec, stream: Any, report: FileReport) -> Iterator[tuple[int, dict[str, str]]]:
-    reader = csv.reader(stream)
-    header = [name.strip() for name in next(reader, [])]
-    missing, report.unknown_columns = header_faults(spec, header)
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if missing or repeated:
-        trouble = f"the header lacks {', '.join(missing)}" if missing else f"the header repeats {', '.join(repeated)}"
-        report.rows += 1
-        report.fault(1, f"{trouble}; no row of this file was read")
-        return
-    while True:
-        line = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            report.rows += 1
-            report.fault(line, f"not CSV: {error}")
-            continue
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            report.rows += 1
-            report.fault(line, f"has {len(cells)} fields, the header has {len(header)}")
-            continue
-        yield line, dict(zip(header, cells, strict=True))
+# --- rows -----------------------------------------------------------------------------------------------------------
 
 
 def _import_rows(
@@ -200,6 +210,7 @@ def _import_rows(
 ) -> None:
     seen: dict[tuple[Any, ...], tuple[int, int]] = {}
     batch: list[dict[str, Any]] = []
+    repeats = 0  # rows that stand in the file twice: the same only once their first is committed
     for line, cells in rows:
         report.rows += 1
         try:
@@ -212,16 +223,18 @@ def _import_rows(
         first_line, first_content = seen.setdefault(key, (line, content))
         if first_line != line:
             if first_content == content:
-                report.same += 1
+                repeats += 1
             else:
                 report.fault(line, f"contradicts line {first_line}: same {', '.join(spec.key)}, other values")
             continue
         batch.append(row)
         if len(batch) >= BATCH_ROWS:
             _store(tenant, spec, batch, report, dry_run, progress)
-            batch = []
+            report.same += repeats
+            batch, repeats = [], 0
     if batch:
         _store(tenant, spec, batch, report, dry_run, progress)
+    report.same += repeats
 
 
 def _read(spec: FileSpec, cells: dict[str, str]) -> dict[str, Any]:
