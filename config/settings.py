@@ -16,18 +16,22 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.env import (
     celery_broker,
+    data_directory,
     database_from_url,
     envbool,
+    envchoice,
     envint,
     envlist,
+    envprefix,
+    envredis,
     envstr,
+    envzone,
     redis_with_database,
     sqlite_database,
 )
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(envstr("DATA_DIR", str(BASE_DIR / "var"))).resolve()
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+DATA_DIR = data_directory("DATA_DIR", BASE_DIR / "var")
 
 # --- identity of the installation -------------------------------------------------------------------------------
 
@@ -138,13 +142,13 @@ def _embedded_redis_socket() -> Path:
     return Path(tempfile.gettempdir()) / f"xinghuo-{digest}" / "redis.sock"
 
 
-EMBEDDED_REDIS = not envstr("REDIS_URL")
+EMBEDDED_REDIS = not envredis("REDIS_URL")
 EMBEDDED_REDIS_SOCKET = _embedded_redis_socket()
-REDIS_URL = envstr("REDIS_URL") or f"unix://{EMBEDDED_REDIS_SOCKET}?db=0"
-CACHE_REDIS_URL = envstr("CACHE_REDIS_URL") or redis_with_database(REDIS_URL, 1)
-CHANNEL_REDIS_URL = envstr("CHANNEL_REDIS_URL") or redis_with_database(REDIS_URL, 2)
+REDIS_URL = envredis("REDIS_URL") or f"unix://{EMBEDDED_REDIS_SOCKET}?db=0"
+CACHE_REDIS_URL = envredis("CACHE_REDIS_URL") or redis_with_database(REDIS_URL, 1)
+CHANNEL_REDIS_URL = envredis("CHANNEL_REDIS_URL") or redis_with_database(REDIS_URL, 2)
 CELERY_BROKER_URL = celery_broker(envstr("CELERY_BROKER_URL") or redis_with_database(REDIS_URL, 3))
-REDIS_KEY_PREFIX = envstr("REDIS_KEY_PREFIX")
+REDIS_KEY_PREFIX = envprefix("REDIS_KEY_PREFIX")
 REDIS_TIMEOUT = envint("REDIS_TIMEOUT_MS", 2000, low=50) / 1000  # seconds, connect and each command
 
 CACHES = {
@@ -210,7 +214,7 @@ CELERY_TIMEZONE = "UTC"
 
 USE_TZ = True
 TIME_ZONE = "UTC"
-BUSINESS_TIME_ZONE = envstr("BUSINESS_TIME_ZONE", "Asia/Shanghai")
+BUSINESS_TIME_ZONE = envzone("BUSINESS_TIME_ZONE", "Asia/Shanghai")
 USE_I18N = True
 LANGUAGE_CODE = envstr("LANGUAGE_CODE", "en")
 LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
@@ -223,6 +227,7 @@ STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
 WHITENOISE_USE_FINDERS = True
 LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = envbool("SECURE_COOKIES", False)
@@ -264,7 +269,10 @@ LOGGING = {
         }
     },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace"]}},
-    "root": {"handlers": ["console"], "level": envstr("LOG_LEVEL", "INFO")},
+    "root": {
+        "handlers": ["console"],
+        "level": envchoice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
+    },
     "loggers": {
         "httpx": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},

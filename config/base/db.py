@@ -12,6 +12,9 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 T = TypeVar("T")
 
 ATTEMPTS = 6
+# No new attempt later than this: each may itself have waited for the database's whole lock time-out, and the caller of
+# an HTTP request has a right to hear that the database is busy.
+LONGEST_SECONDS = 5.0
 _LOCK_CODES = {1205, 1213, 1020}  # lock wait timeout, deadlock, record changed since last read (MariaDB)
 _SQLITE_BUSY = ("database is locked", "database table is locked")
 
@@ -36,8 +39,9 @@ def retry_conflicts(
     also: exceptions that mean the same to the caller, such as IntegrityError where a unique key decides a race.
     Inside a transaction of the caller's, a lock conflict is raised at once: the database may have rolled back all
     of that transaction, so only its owner can start over.
-    Errors: the last conflict, after `attempts` tries.
+    Errors: the last conflict, after `attempts` tries or LONGEST_SECONDS.
     """
+    began = time.monotonic()
     losses: tuple[type[Exception], ...] = (OperationalError, *also)
     for attempt in range(attempts):
         try:
@@ -46,7 +50,7 @@ def retry_conflicts(
             lost_race = isinstance(error, also)
             if not lost_race and (not is_lock_conflict(error) or connections[using].in_atomic_block):
                 raise
-            if attempt + 1 == attempts:
+            if attempt + 1 == attempts or time.monotonic() - began > LONGEST_SECONDS:
                 raise
             # Jitter, so that two that collided do not collide again in step.
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - not a secret

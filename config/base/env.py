@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -80,18 +83,73 @@ def database_from_url(name: str, url: str) -> dict[str, object]:
 
 
 def sqlite_database(path: str) -> dict[str, object]:
-    """SQLite as the embedded default runs it: WAL, immediate transactions, 20 s of patience for the write lock."""
+    """SQLite as the embedded default runs it: WAL, immediate transactions, 10 s of patience for the write lock: the
+    longest transaction of ours (an import's batch) takes about one."""
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": path,
         # A file, as in earnest: an in-memory database that threads share has table locks instead of WAL.
         "TEST": {"NAME": f"{path}.test"},
         "OPTIONS": {
-            "timeout": 20,
+            "timeout": 10,
             "transaction_mode": "IMMEDIATE",
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000;",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;",
         },
     }
+
+
+def envredis(name: str) -> str:
+    """A Redis URL, or '' where unset. Errors: ImproperlyConfigured naming the variable, never the URL's password."""
+    url = os.environ.get(name, "").strip()
+    if not url:
+        return ""
+    advice = "use redis://host:6379/0, rediss://… or unix:///path/redis.sock?db=0"
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss", "unix", "redis+socket"}:
+        raise ImproperlyConfigured(f"{name} has scheme {parts.scheme!r}; {advice}")
+    try:
+        number = parts.path.lstrip("/") if parts.scheme in {"redis", "rediss"} else ""
+        if (parts.port or 1) < 1 or (number and int(number) < 0):
+            raise ValueError
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}: the port or the database number is not a number; {advice}") from None
+    return url
+
+
+def envzone(name: str, default: str) -> str:
+    """A time zone's name. Errors: ImproperlyConfigured."""
+    value = os.environ.get(name, "") or default
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ImproperlyConfigured(f"{name}={value!r} is no time zone; use a name like Asia/Shanghai") from None
+    return value
+
+
+def envchoice(name: str, default: str, choices: tuple[str, ...]) -> str:
+    """One of a few words, in upper case. Errors: ImproperlyConfigured that lists them."""
+    value = (os.environ.get(name, "") or default).upper()
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name}={value!r} does not exist; use {', '.join(choices)}")
+    return value
+
+
+def envprefix(name: str) -> str:
+    """A prefix of Redis keys: parts of A-Z a-z 0-9 _ . - joined by ':'. Errors: ImproperlyConfigured."""
+    value = os.environ.get(name, "")
+    if value and not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}(:[A-Za-z0-9_.-]{1,64})*", value):
+        raise ImproperlyConfigured(f"{name}={value!r}: use letters, digits, _ . - and ':' between parts, as in xh:prod")
+    return value
+
+
+def data_directory(name: str, default: Path) -> Path:
+    """The directory that keeps an installation's data, made for its owner alone. Errors: ImproperlyConfigured."""
+    path = Path(os.environ.get(name, "") or default).resolve()
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ImproperlyConfigured(f"{name}: cannot make {path}: {error.strerror}; name a directory of yours") from None
+    return path
 
 
 def redis_with_database(url: str, offset: int) -> str:

@@ -28,7 +28,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "TRADE_NOT_FOUND": ErrorKind(404, "no such trade in the core system"),
     "METHOD_NOT_ALLOWED": ErrorKind(405, "the route exists, the method does not"),
     "ENTRY_CONFLICT": ErrorKind(409, "this entry_id exists in the session with other content"),
-    "SESSION_CONFLICT": ErrorKind(409, "the session id exists with another owner or customer"),
+    "SESSION_CONFLICT": ErrorKind(409, "the session id exists with another customer"),
     "VERSION_CONFLICT": ErrorKind(409, "it changed since the version you named; read it again"),
     "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
     "INVALID_TRANSITION": ErrorKind(409, "the alert's status does not allow this action"),

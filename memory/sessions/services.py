@@ -23,7 +23,7 @@ from config.base.fields import canonical_json
 from config.base.ids import check_id, check_session_id, new_id
 from config.base.redis import RedisUnavailable, Script
 from guard.access.matrix import Resource
-from guard.access.services import Caller, authorize
+from guard.access.services import Caller, authorize, refuse
 from memory.sessions.context import MAX_FIELD_BYTES, UNSET, Context, slot_field
 from memory.sessions.direct import append_past_redis, entry_of
 from memory.sessions.entries import (
@@ -65,7 +65,7 @@ def open_session(*, caller: Caller, session_id: str | None = None, customer_id: 
     """Opens a session of the caller's actor. The same id, owner and customer again answers the same session.
 
     session_id: made by us (UUIDv7) when not given. Cost: 3 queries and 3 round trips.
-    Errors: INVALID_ID (422), AUTH_403_SCOPE (403), SESSION_CONFLICT (409), SESSION_DELETED (410).
+    Errors: INVALID_ID (422), AUTH_403_SCOPE and NOT_OWNER (403), SESSION_CONFLICT (409), SESSION_DELETED (410).
     """
     if session_id is not None:
         check_session_id(session_id)
@@ -82,8 +82,11 @@ def open_session(*, caller: Caller, session_id: str | None = None, customer_id: 
 
     row, created = retry_conflicts(work, also=(IntegrityError,))
     if not created:
-        if {name: getattr(row, name) for name in wanted} != wanted:
-            raise DomainError("SESSION_CONFLICT", f"session {row.session_id!r} exists with another owner or customer")
+        if (row.agent, row.actor_id) != (caller.agent, caller.actor_id):
+            # Opening somebody else's session is what reading it is: refused the same way, and on record.
+            raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, "the session is another actor's")
+        if row.customer_id != wanted["customer_id"]:
+            raise DomainError("SESSION_CONFLICT", f"session {row.session_id!r} exists with another customer")
         if row.deleted_at is not None:
             raise DomainError("SESSION_DELETED")
     owner = remember(row)

@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Callable[[Cast], Any], int, str]] = {
     "reading someone else's": (call("GET", f"/sessions/{BOBS}/messages"), 403, "NOT_OWNER"),
     "someone else's context": (call("PATCH", f"/sessions/{BOBS}/context", {"intent": "x"}), 403, "NOT_OWNER"),
     "deleting someone else's": (call("DELETE", f"/sessions/{BOBS}"), 403, "NOT_OWNER"),
-    "a session id that is taken": (call("POST", "/sessions", {"session_id": BOBS}), 409, "SESSION_CONFLICT"),
+    "a session id that is taken": (call("POST", "/sessions", {"session_id": BOBS}), 403, "NOT_OWNER"),
     "someone else's, with no JSON": (append(BOBS, b"{"), 403, "NOT_OWNER"),
     "her own in another case": (append(ALICES.upper(), messages(HELLO)), 404, "SESSION_NOT_FOUND"),
     # bodies

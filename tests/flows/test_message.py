@@ -148,7 +148,7 @@ def test_someone_elses_session_is_refused_and_written_down() -> None:
             assert rows.count() == before + 1
             last = rows.order_by("-id")[0]
             assert (last.decision, last.input_summary["code"], last.object_id) == ("forbidden", "NOT_OWNER", name)
-        assert problem(stranger.call("POST", "/sessions", {"session_id": name})) == (409, "SESSION_CONFLICT")
+        assert problem(stranger.call("POST", "/sessions", {"session_id": name})) == (403, "NOT_OWNER")
     # Refused from the path alone: the body is not even parsed.
     assert problem(Agent(actor="bob").call("POST", f"/sessions/{name}/messages", raw=b"{not json")) == (
         403,

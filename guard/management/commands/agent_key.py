@@ -68,7 +68,7 @@ class Command(BaseCommand):
             else:
                 self._issue(options)
         except DomainError as error:
-            raise CommandError(error.detail, returncode=1) from None
+            raise CommandError(error.detail, returncode=1 if error.status == 404 else 2) from None
 
     def _issue(self, options: dict[str, Any]) -> None:
         if not options["agent"]:

@@ -25,6 +25,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         total = Drained()
+        if options["seconds"] <= 0:
+            raise CommandError("--seconds must be positive", returncode=2)
         until = time.monotonic() + options["seconds"]
         try:
             while True:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
@@ -52,6 +53,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["concurrency"] < 1 or options["concurrency"] > 256:
             raise CommandError("--concurrency is outside 1..256", returncode=2)
+        address = urlsplit(options["url"])
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise CommandError(f"--url {options['url']!r} is no address; use http://127.0.0.1:8000", returncode=2)
         if options["limit"] is not None and options["limit"] < 1:
             raise CommandError("--limit must be positive", returncode=2)
         dialogues, bad = self._read(options["file"], options["limit"])
@@ -83,10 +87,24 @@ class Command(BaseCommand):
         finally:
             replayer.close()
             if made is not None:
-                revoke_key(principal_id=made.principal.principal_id, revoked_by="import_dialogues")
+                self._end_key(made.principal.principal_id)
         self._print(report, total=total, stored=stored, settled=settled, as_json=options["json"])
         if report.bad or report.messages < total or (stored is not None and stored < total):
             sys.exit(1)
+
+    def _end_key(self, principal_id: str) -> None:
+        """The key made for this run ends with it, also where the database went away meanwhile and came back."""
+        for attempt in range(5):
+            connection.close()  # the server may have dropped the one of before the replay
+            try:
+                revoke_key(principal_id=principal_id, revoked_by="import_dialogues")
+            except DatabaseError:
+                time.sleep(attempt)
+            else:
+                return
+        self.stderr.write(
+            f"the database is away and this run's key is still valid: manage.py agent_key --revoke {principal_id}"
+        )
 
     def _read(self, path: Path, limit: int | None) -> tuple[list[Dialogue], list[BadLine]]:
         dialogues: list[Dialogue] = []
@@ -184,6 +202,7 @@ def _wait_until_stored(dialogues: Sequence[Dialogue], report: Report, total: int
     (None, None) where the database is away or is not the server's."""
     began = time.monotonic()
     last, changed = -1, began
+    connection.close()  # the server may have dropped the one of before the replay
     while True:
         try:
             stored = _count_stored(dialogues)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from guard.audit.models import AuditLog
 from guard.audit.services import record
@@ -66,3 +70,14 @@ def test_every_word_of_the_vocabulary_has_words_for_people() -> None:
 
     assert set(EVENTS) == set(EventType.values)
     assert set(DECISIONS) == set(Decision.values)
+
+
+def test_the_filter_offers_the_events_that_the_tenants_log_holds() -> None:
+    make_row()
+    make_row(event_type="alert_viewed", decision="viewed")
+    make_row(event_type="erasure", decision="requested", tenant="east")
+    client = make_client(make_auditor())
+    with CaptureQueriesContext(connection) as queries:
+        text = client.get(LOG).content.decode()
+    assert set(re.findall(r"\?event=([a-z_]+)", text)) == {"authz", "alert_viewed"}
+    assert sum("EXISTS" in query["sql"].upper() for query in queries) == 1
