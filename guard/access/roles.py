@@ -20,6 +20,7 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     RISK_MANAGER: ("risk.view_riskalert",),
     COMPLIANCE_AUDITOR: ("guard.view_auditlog",),
     PLATFORM_ADMIN: (
+        "risk.view_data_quality",
         "guard.view_agentprincipal",
         "guard.add_agentprincipal",
         "guard.change_agentprincipal",

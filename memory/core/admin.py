@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
@@ -10,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from guard.access.masking import mask
 from guard.access.staff_admin import ReadOnlyAdmin
 from memory.core.models import (
+    ALWAYS,
     CoreAssessment,
     CoreAssignment,
     CoreCustomer,
@@ -37,6 +39,12 @@ class CoreAdmin(ReadOnlyAdmin):
 
     search_help_text = _("Exactly an id")
 
+    @admin.display(description=_("valid from"), ordering="valid_from")
+    def begins(self, row: CoreFact) -> Any:
+        """The instant, or words for the one that stands for "at any time"."""
+        begin = row.valid_from  # type: ignore[attr-defined]
+        return _("always") if begin == ALWAYS else begin
+
     @admin.display(description=_("customer"))
     def customer(self, row: CoreFact) -> str:
         return mask(getattr(row, "customer_id", ""))
@@ -44,11 +52,11 @@ class CoreAdmin(ReadOnlyAdmin):
 
 @admin.register(CoreCustomer)
 class CoreCustomerAdmin(CoreAdmin):
-    list_display = ("customer", "masked_name", "kind", "investor_type", "opened_at", "valid_from")
+    list_display = ("customer", "masked_name", "kind", "investor_type", "opened_at", "begins")
     list_filter = ("kind", "investor_type")
     exact_search = ("customer_id",)
-    fields = ("tenant", "customer", "masked_name", "kind", "investor_type", "opened_at", "valid_from")
-    readonly_fields = ("customer", "masked_name")
+    fields = ("tenant", "customer", "masked_name", "kind", "investor_type", "opened_at", "begins")
+    readonly_fields = ("customer", "masked_name", "begins")
 
     @admin.display(description=_("name"))
     def masked_name(self, row: CoreCustomer) -> str:
@@ -57,8 +65,10 @@ class CoreCustomerAdmin(CoreAdmin):
 
 @admin.register(CoreProduct)
 class CoreProductAdmin(CoreAdmin):
-    list_display = ("product_id", "issuer_id", "asset_class", "risk_level", "is_complex", "is_cash_like", "valid_from")
+    list_display = ("product_id", "issuer_id", "asset_class", "risk_level", "is_complex", "is_cash_like", "begins")
     list_filter = ("asset_class", "risk_level")
+    exclude = ("valid_from",)
+    readonly_fields = ("begins",)
     exact_search = ("product_id", "issuer_id")
 
 
@@ -73,10 +83,10 @@ class CoreAssessmentAdmin(CoreAdmin):
 
 @admin.register(CoreAssignment)
 class CoreAssignmentAdmin(CoreAdmin):
-    list_display = ("advisor_id", "customer", "valid_from", "valid_to")
+    list_display = ("advisor_id", "customer", "begins", "valid_to")
     exact_search = ("customer_id", "advisor_id")
-    fields = ("tenant", "advisor_id", "customer", "valid_from", "valid_to")
-    readonly_fields = ("customer",)
+    fields = ("tenant", "advisor_id", "customer", "begins", "valid_to")
+    readonly_fields = ("customer", "begins")
 
 
 @admin.register(CorePosition)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -69,6 +69,29 @@ def products(*, tenant: str, product_ids: Iterable[str], at: datetime | None = N
     """The rows in force of many products, by id. One query."""
     rows = CoreProduct.objects.filter(tenant=tenant, product_id__in=set(product_ids), valid_from__lte=at or now())
     return {fact.product_id: fact for fact in _facts(ProductFact, rows.order_by("valid_from"))}
+
+
+def product_histories(*, tenant: str, product_ids: Iterable[str]) -> dict[str, list[ProductFact]]:
+    """All rows of many products, oldest first, by id. One query."""
+    found: dict[str, list[ProductFact]] = defaultdict(list)
+    rows = CoreProduct.objects.filter(tenant=tenant, product_id__in=set(product_ids)).order_by("valid_from")
+    for fact in _facts(ProductFact, rows):
+        found[fact.product_id].append(fact)
+    return dict(found)
+
+
+def customer_history(*, tenant: str, customer_id: str) -> list[CustomerFact]:
+    """All rows of the customer, oldest first. One query."""
+    rows = CoreCustomer.objects.filter(tenant=tenant, customer_id=customer_id)
+    return list(_facts(CustomerFact, rows.order_by("valid_from")))
+
+
+Dated = TypeVar("Dated", ProductFact, CustomerFact)
+
+
+def in_force(history: Sequence[Dated], at: datetime) -> Dated | None:
+    """The row of a history (oldest first) that counts at that instant, or None."""
+    return next((row for row in reversed(history) if row.valid_from <= at), None)
 
 
 def assessments(*, tenant: str, customer_id: str) -> list[AssessmentFact]:

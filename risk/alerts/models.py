@@ -111,7 +111,10 @@ class RiskAlert(models.Model):
         verbose_name = _("alert")
         verbose_name_plural = _("alerts")
         ordering = ["-opened_at"]
-        permissions = [("dispose_alert", _("May claim and dispose of alerts"))]
+        permissions = [
+            ("dispose_alert", _("May claim and dispose of alerts")),
+            ("view_data_quality", _("May see alerts about faults in the data")),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["tenant", "merge_slot"], name="risk_alert_merge_slot"),
         ]

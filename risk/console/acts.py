@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import wraps
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.forms import Form
 from django.http import HttpRequest, QueryDict
+from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from config.base.clock import business_zone
 from config.base.errors import DomainError
+from guard.access.staff_admin import request_tenant
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from risk.alerts import services
-from risk.alerts.models import DISPOSED, AlertStatus, DispositionCode, RiskAlert
-from risk.console.feed import DISPOSE
+from risk.alerts.models import DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
 from risk.console.forms import DispositionForm, NoteForm, ReopenForm, VersionForm
+from risk.console.sight import DISPOSE, VIEW, Sight
 
+View = Callable[..., HttpResponseBase]
 ACTS = ("claim", "release", "dispose", "reopen", "note")
 DONE = {
     "claim": gettext_lazy("The alert is yours."),
@@ -30,8 +35,10 @@ DONE = {
 }
 
 
-def allowed_acts(alert: RiskAlert, user: Any) -> frozenset[str]:
-    """The controls that the page offers an officer; the services decide again."""
+def allowed_acts(alert: RiskAlert, user: Any, sight: Sight) -> frozenset[str]:
+    """The controls that the page offers; the services decide again. None for who only looks, none on faults."""
+    if not sight.acts or alert.alert_type == AlertType.DATA_QUALITY:
+        return frozenset()
     acts = {"note"}
     if alert.status == AlertStatus.PENDING:
         acts |= {"claim", "dispose"}
@@ -73,22 +80,50 @@ def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any
         )
 
 
-def record_refusal(request: HttpRequest, alert: RiskAlert, name: str) -> None:
-    """The audit row of somebody who tried what the role does not allow."""
+class RefusalRecorded(PermissionDenied):
+    """A refusal whose audit row is written already."""
+
+
+def recording_refusals(view: View, action: str) -> View:
+    """The view, with an audit row for whoever is refused, whichever page or act of the alerts it was."""
+
+    @wraps(view)
+    def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except RefusalRecorded:
+            raise
+        except PermissionDenied:
+            alert_id = str(kwargs.get("alert_id") or kwargs.get("object_id") or "")
+            _record_refusal(request, alert_id, action)
+            raise
+
+    return recorded
+
+
+def _record_refusal(request: HttpRequest, alert_id: str, action: str) -> None:
     record(
-        tenant=alert.tenant,
+        tenant=request_tenant(request),
         event_type=EventType.AUTHZ,
         decision=Decision.FORBIDDEN,
         actor_type=ActorType.STAFF,
         actor_id=request.user.get_username(),
         object_type="risk_alert",
-        object_id=alert.pk,
+        object_id=alert_id,
         code="FORBIDDEN",
-        input_summary={"code": "FORBIDDEN", "action": name, "permission": DISPOSE},
+        input_summary={"code": "FORBIDDEN", "action": action, "permission": DISPOSE if action in ACTS else VIEW},
     )
 
 
-def conflict_of(error: DomainError, *, keep: bool) -> dict[str, Any]:
+def overtaken(alert: RiskAlert) -> dict[str, Any]:
+    """What a form is told whose act the alert does not take any more, before anything else was looked at."""
+    headline = _("The alert is %(status)s now, and this cannot be done from there.") % {
+        "status": alert.get_status_display()
+    }
+    return {"headline": headline, "detail": ""}
+
+
+def conflict_of(error: DomainError) -> dict[str, Any]:
     """Who was first, what they did and when, in the reader's language."""
     extra = error.extra
     if error.code == "ALERT_CONFLICT" and extra.get("by"):
@@ -112,7 +147,7 @@ def conflict_of(error: DomainError, *, keep: bool) -> dict[str, Any]:
         detail = ""
     else:
         headline, detail = _("This was not accepted."), error.detail
-    return {"headline": headline, "detail": detail, "keep": keep}
+    return {"headline": headline, "detail": detail}
 
 
 def _status(value: Any) -> str:

@@ -22,25 +22,35 @@ from risk.console import queue
 from risk.console.acts import (
     ACTS,
     DONE,
+    RefusalRecorded,
     allowed_acts,
     conflict_of,
     form_of,
+    overtaken,
     perform,
-    record_refusal,
+    recording_refusals,
 )
-from risk.console.feed import DISPOSE, VIEW, feed_seq, request_tenant
+from risk.console.feed import feed_seq, request_sight, request_tenant
 from risk.console.forms import DispositionForm, NoteForm, ReopenForm
 from risk.console.page import alert_page
 from risk.console.rows import row_of
+from risk.console.sight import alerts_of, kinds_made
 
 MAX_ROWS = 50  # rows that one request of the live list may ask for
 
 
 @admin.register(RiskAlert)
 class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Queue, page and the officers' acts. Every act is a POST that calls a service; a manager's is refused."""
+    """Queue, page and the officers' acts. Every act is a POST that calls a service; a manager's is refused. Each
+    refusal leaves an audit row."""
 
-    # --- who may: look with the view permission, act with `dispose_alert`; nobody adds, edits or deletes ---------
+    # --- who may: see risk.console.sight; nobody adds, edits or deletes ------------------------------------------
+
+    def has_view_permission(self, request: HttpRequest, obj: RiskAlert | None = None) -> bool:
+        return request_sight(request).anything
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request_sight(request).anything
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -52,35 +62,40 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).filter(tenant=request_tenant(request))
+        return alerts_of(tenant=request_tenant(request), sight=request_sight(request))
 
     def get_urls(self) -> list[Any]:
         wrap = self.admin_site.admin_view
         acts = [path(f"<str:alert_id>/{name}/", wrap(self._act(name)), name=f"risk_riskalert_{name}") for name in ACTS]
-        return [path("rows/", wrap(self.rows_view), name="risk_riskalert_rows"), *acts, *super().get_urls()]
+        urls = [path("rows/", wrap(self.rows_view), name="risk_riskalert_rows"), *acts, *super().get_urls()]
+        for url in urls:
+            if url.name:
+                url.callback = recording_refusals(url.callback, url.name.removeprefix("risk_riskalert_"))
+        return urls
 
     # --- the queue ----------------------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The queue. `feed_seq` is read before the rows, so that the socket goes on from what is shown."""
-        _require(request, VIEW)
-        tenant, filters = request_tenant(request), queue.Filters.of(request.GET)
+        _require_sight(request)
+        tenant, sight = request_tenant(request), request_sight(request)
+        filters = queue.Filters.of(request.GET, sight)
         feed_seq(request)
-        counts = queue.tab_counts(tenant=tenant, user=request.user)
-        page = queue.page_of(tenant=tenant, user=request.user, filters=filters)
+        counts = queue.tab_counts(tenant=tenant, user=request.user, sight=sight)
+        page = queue.page_of(tenant=tenant, user=request.user, sight=sight, filters=filters)
         tabs = [
             {
                 "name": name,
-                "label": label,
+                "label": queue.TABS[name],
                 "link": queue.Filters(
                     tab=name, alert_type=filters.alert_type, band=filters.band, sort=filters.sort
                 ).link(),
                 "current": name == filters.tab and not filters.search,
                 "count": counts.get(name),
             }
-            for name, label in queue.TABS.items()
+            for name in queue.tabs_of(sight)
         ]
-        types = [choice for choice in AlertType.choices if choice[0] in queue.TYPES or request.user.is_superuser]  # type: ignore[union-attr]
+        types = kinds_made() if sight.cases else []
         context = {
             **self.admin_site.each_context(request),
             "title": _("Alerts"),
@@ -88,8 +103,8 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "filters": filters,
             "filtered": bool(filters.search or filters.alert_type or filters.band),
             "tabs": tabs,
-            "types": types,
-            "bands": [(name, label) for name, (_low, _high, label) in queue.BANDS.items()],
+            "types": types if len(types) > 1 else [],  # one kind is no choice
+            "bands": [(name, label) for name, (_low, _high, label) in queue.BANDS.items()] if sight.cases else [],
             "sorts": queue.SORTS.items(),
             "rows": [row_of(alert, page.top_hits.get(alert.pk)) for alert in page.alerts],
             "complete": not page.next_after and not filters.after,
@@ -102,13 +117,14 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def rows_view(self, request: HttpRequest) -> HttpResponse:
         """Rows of the queue by `?id=`, for the page that shows it: with whether they belong to its filters, and the
         counts on the tabs. Ids of other tenants are as good as unknown."""
-        _require(request, VIEW)
-        tenant, filters = request_tenant(request), queue.Filters.of(request.GET)
+        _require_sight(request)
+        tenant, sight = request_tenant(request), request_sight(request)
+        filters = queue.Filters.of(request.GET, sight)
         ids = request.GET.getlist("id")[:MAX_ROWS]
-        alerts = list(RiskAlert.objects.filter(tenant=tenant, pk__in=ids).select_related("assignee"))
+        alerts = list(alerts_of(tenant=tenant, sight=sight).filter(pk__in=ids).select_related("assignee"))
         hits = queue.top_hits(alerts)
         belonging = set(
-            queue.matching(tenant=tenant, user=request.user, filters=filters)
+            queue.matching(tenant=tenant, user=request.user, sight=sight, filters=filters)
             .filter(pk__in=[alert.pk for alert in alerts])
             .values_list("pk", flat=True)
         )
@@ -121,7 +137,8 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             }
             for alert in sorted(alerts, key=lambda alert: order[alert.pk])
         ]
-        response = JsonResponse({"rows": rows, "counts": queue.tab_counts(tenant=tenant, user=request.user)})
+        counts = queue.tab_counts(tenant=tenant, user=request.user, sight=sight)
+        response = JsonResponse({"rows": rows, "counts": counts})
         response["Cache-Control"] = "no-store"
         return response
 
@@ -131,7 +148,7 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The alert's page; opening it is an audit row."""
-        _require(request, VIEW)
+        _require_sight(request)
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         alert = self._alert(request, object_id)
@@ -159,13 +176,15 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         alert: RiskAlert,
         *,
         sent: Form | None = None,
+        act: str = "",
         conflict: dict[str, Any] | None = None,
         status: int = 200,
     ) -> HttpResponse:
         feed_seq(request)
-        may_act = request.user.has_perm(DISPOSE)  # type: ignore[union-attr]
-        allowed = allowed_acts(alert, request.user) if may_act else frozenset()
-        page = alert_page(alert)
+        sight = request_sight(request)
+        allowed = allowed_acts(alert, request.user, sight)
+        page = alert_page(alert, sight)
+        written = sent["text"].value() or "" if sent is not None and "text" in sent.fields else ""
         context = {
             **self.admin_site.each_context(request),
             "title": page.words.capitalize() if page.words.isascii() else page.words,
@@ -177,6 +196,9 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "reopening": sent if isinstance(sent, ReopenForm) else ReopenForm(),
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
             "conflict": conflict,
+            "written": written,
+            # What was written stays visible: in its form, or, where the alert takes that act no more, to be copied.
+            "in_form": act in allowed,
             "queue_url": reverse("admin:risk_riskalert_changelist"),
         }
         return TemplateResponse(request, "risk/console/alert.html", context, status=status)
@@ -192,34 +214,36 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """One act of an officer.
 
         1. Only POST; a GET (the language switch after a conflict) leads to the page. 2. The role: refused with 403
-        and an audit row. 3. The form. 4. The service, which decides about status, version and text. 5. A conflict
-        shows the alert anew, who acted, what and when, and what the officer had typed.
+        and an audit row, whatever the alert. 3. The form. 4. The service, which decides about status, version and
+        text. 5. A conflict shows the alert anew, who acted, what and when, and what the officer had typed.
         """
-        _require(request, VIEW)
         address = reverse("admin:risk_riskalert_change", args=[alert_id])
         if request.method != "POST":
             return HttpResponseRedirect(address)
+        sight = request_sight(request)
+        if not sight.acts:
+            raise PermissionDenied
         alert = self._alert(request, alert_id)
-        if not request.user.has_perm(DISPOSE):  # type: ignore[union-attr]
-            record_refusal(request, alert, name)
+        if alert.alert_type == AlertType.DATA_QUALITY:
             raise PermissionDenied
         form = form_of(name, alert, request.POST)
         if not form.is_valid():
-            return self._page(request, alert, sent=form, status=422)
+            late = None if name in allowed_acts(alert, request.user, sight) else overtaken(alert)
+            return self._page(request, alert, sent=form, act=name, conflict=late, status=409 if late else 422)
         try:
             perform(name, alert, request.user, form.cleaned_data)
         except DomainError as error:
             if error.code == "FORBIDDEN":  # the role was taken away a moment ago; the service has recorded it
-                raise PermissionDenied from error
+                raise RefusalRecorded from error
             fresh = self._alert(request, alert_id)
-            keeps = isinstance(form, (DispositionForm, ReopenForm))
             if isinstance(form, DispositionForm):
                 form.alert = fresh
-            return self._page(request, fresh, sent=form, conflict=conflict_of(error, keep=keeps), status=error.status)
+            conflict = conflict_of(error)
+            return self._page(request, fresh, sent=form, act=name, conflict=conflict, status=error.status)
         messages.success(request, DONE[name])
         return HttpResponseRedirect(address)
 
 
-def _require(request: HttpRequest, permission: str) -> None:
-    if not request.user.has_perm(permission):  # type: ignore[union-attr]
+def _require_sight(request: HttpRequest) -> None:
+    if not request_sight(request).anything:
         raise PermissionDenied

@@ -9,12 +9,19 @@ from django.http import HttpRequest
 
 from guard.access.staff_admin import request_tenant
 from risk.alerts.models import FeedHead
+from risk.console.sight import VIEW, Sight, sight_of
 from risk.console.words import SUBTYPES
 
-__all__ = ["DISPOSE", "VIEW", "feed_context", "feed_seq", "request_tenant"]
+__all__ = ["feed_context", "feed_seq", "request_sight", "request_tenant"]
 
-VIEW = "risk.view_riskalert"
-DISPOSE = "risk.dispose_alert"
+
+def request_sight(request: HttpRequest) -> Sight:
+    """What the person who asks may see and do, looked up once a request."""
+    sight: Sight | None = getattr(request, "_xinghuo_sight", None)
+    if sight is None:
+        sight = sight_of(request.user)
+        request._xinghuo_sight = sight  # type: ignore[attr-defined]
+    return sight
 
 
 def feed_seq(request: HttpRequest) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from risk.console.feed import VIEW, feed_seq, request_tenant
+from risk.console.feed import feed_seq, request_sight, request_tenant
 from risk.console.queue import Filters, page_of, tiles
 from risk.console.rows import row_of
 
@@ -15,13 +15,14 @@ URGENT_ROWS = 8
 
 def overview_context(request: HttpRequest) -> dict[str, Any]:
     """Nothing for people who may not see alerts: their overview is the list of what they may open."""
-    if not request.user.has_perm(VIEW):  # type: ignore[union-attr]
+    sight = request_sight(request)
+    if not sight.cases:
         return {}
     tenant = request_tenant(request)
     feed_seq(request)
-    page = page_of(tenant=tenant, user=request.user, filters=Filters(), size=URGENT_ROWS)
+    page = page_of(tenant=tenant, user=request.user, sight=sight, filters=Filters(), size=URGENT_ROWS)
     return {
-        "tiles": tiles(tenant=tenant, user=request.user),
+        "tiles": tiles(tenant=tenant, user=request.user, sight=sight),
         "urgent": [row_of(alert, page.top_hits.get(alert.pk)) for alert in page.alerts],
         "urgent_limit": URGENT_ROWS,
     }

@@ -8,15 +8,18 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext_lazy as _
+
 from config.base.clock import business_date
 from guard.access.masking import mask
 from memory.core import selectors as core
 from memory.core.facts import AssessmentFact, CustomerFact, ProductFact
-from memory.core.models import CorePosition, CoreTrade
+from memory.core.models import Channel, CorePosition, CoreTrade, InvestorType, TradeType
 from risk.alerts.models import AlertAction, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
 from risk.console.profile import ProfileLine, profile_lines
 from risk.console.sentences import Finding, findings_of
+from risk.console.sight import Sight, alerts_of
 from risk.console.words import ACTIONS, RULES, subtype_words
 
 # An alert that went on for months has more than anybody reads: the newest are shown, and the page says so.
@@ -28,19 +31,30 @@ BEFORE, AFTER = timedelta(days=30), timedelta(days=7)
 
 
 @dataclass(frozen=True)
+class Paper:
+    """paper_id: '' where there is none; due: whether the law asked for it at that trade."""
+
+    name: Any
+    paper_id: str
+    due: bool
+
+
+@dataclass(frozen=True)
 class TradeRow:
     trade: CoreTrade
     product: ProductFact | None
     offending: bool
     dead: bool
+    mismatched: bool  # bought above the tolerance that was assessed then, by an ordinary investor
 
     @property
-    def papers(self) -> list[tuple[str, str]]:
-        """(name of the paper, its id or '') in the order an officer asks for them."""
+    def papers(self) -> list[Paper]:
+        """In the order an officer asks for them. Due at a mismatch alone; the recording in a branch (RISK.md 2)."""
+        branch = self.trade.channel == Channel.BRANCH
         return [
-            ("dual_recording", self.trade.dual_recording_id),
-            ("risk_disclosure", self.trade.risk_disclosure_id),
-            ("mismatch_confirm", self.trade.mismatch_confirm_id),
+            Paper(_("dual recording"), self.trade.dual_recording_id, self.mismatched and branch),
+            Paper(_("risk disclosure"), self.trade.risk_disclosure_id, self.mismatched),
+            Paper(_("mismatch confirmation"), self.trade.mismatch_confirm_id, self.mismatched),
         ]
 
 
@@ -110,8 +124,8 @@ def age_at(birth: date | None, day: date) -> int | None:
     return day.year - birth.year - ((day.month, day.day) < (birth.month, birth.day))
 
 
-def alert_page(alert: RiskAlert) -> AlertPage:
-    """The page of one alert, which the caller has read and may show."""
+def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
+    """The page of one alert, which the caller has read and may show; of other alerts, what is in sight."""
     tenant, customer_id = alert.tenant, alert.customer_id
     newest_hits = list(RiskAlertHit.objects.filter(alert=alert).order_by("-occurred_at", "-id")[: MAX_HITS + 1])
     hits = newest_hits[:MAX_HITS]
@@ -120,10 +134,11 @@ def alert_page(alert: RiskAlert) -> AlertPage:
     trades = _trades(tenant, customer_id, counted, happened_at)
     as_of, held = _positions(tenant, customer_id, business_date(happened_at))
     product_ids = {trade.product_id for trade in trades} | {row.product_id for row in held}
-    products = core.products(tenant=tenant, product_ids=product_ids - {""}, at=happened_at)
+    products = core.product_histories(tenant=tenant, product_ids=product_ids - {""})
     assessments = core.assessments(tenant=tenant, customer_id=customer_id) if customer_id else []
     in_force = next((row for row in assessments if row.assessed_at <= happened_at), None)
-    customer = core.customer(tenant=tenant, customer_id=customer_id, at=happened_at) if customer_id else None
+    known_as = core.customer_history(tenant=tenant, customer_id=customer_id) if customer_id else []
+    customer = core.in_force(known_as, happened_at)
     offending = {hit.trade_id for hit in counted if hit.state != HitState.WITHDRAWN}
     total = sum((row.market_value for row in held), Decimal(0))
     return AlertPage(
@@ -133,7 +148,13 @@ def alert_page(alert: RiskAlert) -> AlertPage:
         subject=subject_of(alert),
         findings=findings_of(counted),
         trades=[
-            TradeRow(trade, products.get(trade.product_id), trade.trade_id in offending, trade.status != "executed")
+            TradeRow(
+                trade,
+                product := core.in_force(products.get(trade.product_id, []), trade.traded_at),
+                trade.trade_id in offending,
+                trade.status != "executed",
+                _mismatched(trade, product, assessments, core.in_force(known_as, trade.traded_at)),
+            )
             for trade in trades
         ],
         assessments=[(row, row is in_force) for row in assessments[:6]],
@@ -144,7 +165,7 @@ def alert_page(alert: RiskAlert) -> AlertPage:
         positions=[
             PositionRow(
                 row.product_id,
-                products.get(row.product_id),
+                core.in_force(products.get(row.product_id, []), happened_at),
                 row.market_value,
                 row.market_value * 100 / total if total else Decimal(0),
             )
@@ -152,8 +173,8 @@ def alert_page(alert: RiskAlert) -> AlertPage:
         ],
         positions_as_of=as_of,
         positions_total=total,
-        profile=profile_lines(tenant=tenant, customer_id=customer_id),
-        earlier=_earlier(alert),
+        profile=profile_lines(tenant=tenant, customer_id=customer_id) if sight.cases else [],
+        earlier=_earlier(alert, sight),
         hits=[
             HitRow(
                 hit,
@@ -178,6 +199,20 @@ def alert_page(alert: RiskAlert) -> AlertPage:
 def subject_of(alert: RiskAlert) -> str:
     """Whom the alert is about: a customer masked, an advisor by id (officers have to speak with them)."""
     return alert.advisor_id if alert.alert_type == AlertType.PATTERN else mask(alert.customer_id)
+
+
+def _mismatched(
+    trade: CoreTrade,
+    product: ProductFact | None,
+    assessments: Sequence[AssessmentFact],
+    customer: CustomerFact | None,
+) -> bool:
+    """Whether R was above C at that trade, of an ordinary investor's purchase. assessments: newest first."""
+    tolerance = next((row.c_level for row in assessments if row.assessed_at <= trade.traded_at), None)
+    if product is None or tolerance is None or trade.trade_type not in (TradeType.BUY, TradeType.SWITCH_IN):
+        return False
+    professional = customer is not None and customer.investor_type == InvestorType.PROFESSIONAL
+    return product.risk_level > tolerance and not professional
 
 
 def _trades(tenant: str, customer_id: str, hits: Sequence[RiskAlertHit], happened_at: datetime) -> list[CoreTrade]:
@@ -211,11 +246,13 @@ def _positions(tenant: str, customer_id: str, day: date) -> tuple[date | None, l
     return as_of, sorted(rows.filter(as_of=as_of)[:200], key=lambda row: row.market_value, reverse=True)
 
 
-def _earlier(alert: RiskAlert) -> list[EarlierRow]:
-    others = RiskAlert.objects.filter(tenant=alert.tenant).exclude(pk=alert.pk)
+def _earlier(alert: RiskAlert, sight: Sight) -> list[EarlierRow]:
+    others = alerts_of(tenant=alert.tenant, sight=sight).exclude(pk=alert.pk)
     if alert.alert_type == AlertType.PATTERN:
         others = others.filter(alert_type=AlertType.PATTERN, advisor_id=alert.advisor_id)
     else:
-        others = others.filter(customer_id=alert.customer_id).exclude(alert_type=AlertType.DATA_QUALITY)
+        others = others.filter(customer_id=alert.customer_id)
+        if alert.alert_type != AlertType.DATA_QUALITY:
+            others = others.exclude(alert_type=AlertType.DATA_QUALITY)
     rows = others.select_related("assignee", "disposed_by").order_by("-opened_at")[:MAX_EARLIER]
     return [EarlierRow(row, subtype_words(row.subtypes), band(row.score)) for row in rows]

@@ -16,20 +16,22 @@ from django.utils.translation import gettext_lazy as _
 from config.base.clock import from_micros, to_micros
 from memory.core.models import CoreTrade
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
+from risk.console.sight import Sight, alerts_of, kinds_made
 
 PAGE_SIZE = 50
 # Counts on the tabs stop here: past it an officer needs to know that it is too many, not how many.
 COUNT_LIMIT = 999
 MAX_NAMED = 500  # alerts of one customer, advisor or trade that a search shows, the newest
+Person = AbstractBaseUser | AnonymousUser
 OPEN = (AlertStatus.PENDING, AlertStatus.IN_REVIEW, AlertStatus.ESCALATED)
 
 TABS: dict[str, Promise] = {
     "open": _("Open"),
     "mine": _("Mine"),
     "unassigned": _("Unassigned"),
-    "escalated": _("Awaiting second review"),
     "disposed": _("Disposed"),
     "all": _("All"),
+    "faults": _("Data quality"),
 }
 # RISK.md 2: low < 40, medium 40-59, high 60-79, critical >= 80.
 BANDS: dict[str, tuple[int, int, Promise]] = {
@@ -39,7 +41,14 @@ BANDS: dict[str, tuple[int, int, Promise]] = {
     "low": (0, 39, _("low")),
 }
 SORTS: dict[str, Promise] = {"score": _("Highest score first"), "opened": _("Newest first")}
-TYPES = (AlertType.EVENT, AlertType.PATTERN, AlertType.REPORT)
+
+
+def tabs_of(sight: Sight) -> list[str]:
+    """The tabs that hold something for this person, the first of them to start with."""
+    names = ["open", "mine", "unassigned", "disposed", "all"] if sight.cases else []
+    if not sight.acts and "mine" in names:
+        names.remove("mine")  # who claims nothing has nothing
+    return [*names, "faults"] if sight.faults else names
 
 
 @dataclass(frozen=True)
@@ -54,16 +63,17 @@ class Filters:
     after: str = ""
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Filters:
-        """From a query string; words it does not know count as not given."""
+    def of(cls, query: Mapping[str, str], sight: Sight) -> Filters:
+        """From a query string; words it does not know, or that this person has no use for, count as not given."""
+        tabs = tabs_of(sight)
 
         def known(name: str, words: Iterable[str], default: str) -> str:
             value = query.get(name, "")
             return value if value in words else default
 
         return cls(
-            tab=known("tab", TABS, "open"),
-            alert_type=known("type", [*TYPES, AlertType.DATA_QUALITY], ""),
+            tab=known("tab", tabs, tabs[0]),
+            alert_type=known("type", [value for value, _label in kinds_made()], "") if sight.cases else "",
             band=known("band", BANDS, ""),
             search=query.get("q", "").strip()[:64],
             sort=known("sort", SORTS, "score"),
@@ -91,27 +101,27 @@ class Page:
     top_hits: Mapping[str, RiskAlertHit] = field(default_factory=dict)
 
 
-def matching(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Filters) -> QuerySet[RiskAlert]:
-    """Alerts of the tenant that the tab and the filters hold. Search is exact: an alert, customer or trade id."""
-    alerts = RiskAlert.objects.filter(tenant=tenant)
+def matching(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> QuerySet[RiskAlert]:
+    """Alerts in this person's sight that the tab and the filters hold. Search is exact: an alert, customer, advisor or
+    trade id."""
+    alerts = alerts_of(tenant=tenant, sight=sight)
     if filters.search:
         # Searching looks everywhere: an officer who names an alert wants that alert, whatever tab is open.
         return alerts.filter(pk__in=_named(tenant, filters.search))
     if filters.tab in ("open", "mine", "unassigned"):
         alerts = alerts.filter(status__in=OPEN)
-    elif filters.tab == "escalated":
-        alerts = alerts.filter(status=AlertStatus.ESCALATED)
     elif filters.tab == "disposed":
         alerts = alerts.filter(status__in=DISPOSED)
     if filters.tab == "mine":
         alerts = alerts.filter(assignee_id=user.pk)
     elif filters.tab == "unassigned":
         alerts = alerts.filter(assignee=None)
+    if filters.tab == "faults":
+        # A fault that was mended has no live hit left, and nobody disposes of it.
+        return alerts.filter(alert_type=AlertType.DATA_QUALITY, hit_count__gt=0)
+    alerts = alerts.exclude(alert_type=AlertType.DATA_QUALITY)
     if filters.alert_type:
         alerts = alerts.filter(alert_type=filters.alert_type)
-    else:
-        # Faults in the data are operators' work and stay out of the officers' way unless asked for.
-        alerts = alerts.exclude(alert_type=AlertType.DATA_QUALITY)
     if filters.band:
         low, high, _label = BANDS[filters.band]
         alerts = alerts.filter(score__range=(low, high))
@@ -132,9 +142,9 @@ def _named(tenant: str, words: str) -> list[str]:
     return sorted(found)
 
 
-def page_of(*, tenant: str, user: AbstractBaseUser | AnonymousUser, filters: Filters, size: int = PAGE_SIZE) -> Page:
+def page_of(*, tenant: str, user: Person, sight: Sight, filters: Filters, size: int = PAGE_SIZE) -> Page:
     """One page in three queries, whatever the page holds."""
-    alerts = matching(tenant=tenant, user=user, filters=filters)
+    alerts = matching(tenant=tenant, user=user, sight=sight, filters=filters)
     order = "opened_at" if filters.sort == "opened" else "score"
     alerts = alerts.order_by(f"-{order}", "-alert_id")
     position = _position(filters)
@@ -181,19 +191,20 @@ def capped(count: int) -> str:
     return str(count) if count <= COUNT_LIMIT else f"{COUNT_LIMIT}+"
 
 
-def tab_counts(*, tenant: str, user: AbstractBaseUser | AnonymousUser) -> dict[str, str]:
+def tab_counts(*, tenant: str, user: Person, sight: Sight) -> dict[str, str]:
     """How many wait in each tab, counted up to COUNT_LIMIT: never a COUNT(*) over the table."""
     waiting = RiskAlert.objects.filter(tenant=tenant, status__in=OPEN).exclude(alert_type=AlertType.DATA_QUALITY)
+    held = {
+        "open": waiting,
+        "mine": waiting.filter(assignee_id=user.pk),
+        "unassigned": waiting.filter(assignee=None),
+        "faults": RiskAlert.objects.filter(tenant=tenant, alert_type=AlertType.DATA_QUALITY, hit_count__gt=0),
+    }
 
     def count(alerts: QuerySet[RiskAlert]) -> str:
         return capped(alerts.order_by()[: COUNT_LIMIT + 1].count())
 
-    return {
-        "open": count(waiting),
-        "mine": count(waiting.filter(assignee_id=user.pk)),
-        "unassigned": count(waiting.filter(assignee=None)),
-        "escalated": count(waiting.filter(status=AlertStatus.ESCALATED)),
-    }
+    return {name: count(held[name]) for name in tabs_of(sight) if name in held}
 
 
 @dataclass(frozen=True)
@@ -205,15 +216,14 @@ class Tile:
     note: Any = ""
 
 
-def tiles(*, tenant: str, user: AbstractBaseUser | AnonymousUser) -> list[Tile]:
-    """The overview's figures in two queries: open alerts by band, mine, unassigned, awaiting a second officer."""
+def tiles(*, tenant: str, user: Person, sight: Sight) -> list[Tile]:
+    """The overview's figures in one query: open alerts by band, mine, unassigned."""
     waiting = RiskAlert.objects.filter(tenant=tenant, status__in=OPEN).exclude(alert_type=AlertType.DATA_QUALITY)
     by_band = {name: Count("pk", filter=Q(score__range=(low, high))) for name, (low, high, _label) in BANDS.items()}
     counts = waiting.aggregate(
         **by_band,
         mine=Count("pk", filter=Q(assignee_id=user.pk)),
         unassigned=Count("pk", filter=Q(assignee=None)),
-        escalated=Count("pk", filter=Q(status=AlertStatus.ESCALATED)),
     )
     base = Filters()
     notes = {"critical": _("score 80 and more"), "high": "60 – 79", "medium": "40 – 59", "low": _("under 40")}
@@ -221,9 +231,7 @@ def tiles(*, tenant: str, user: AbstractBaseUser | AnonymousUser) -> list[Tile]:
         Tile(name, label, str(counts[name]), base.link(band=name), notes[name])
         for name, (_low, _high, label) in BANDS.items()
     ]
-    found += [
-        Tile("mine", TABS["mine"], str(counts["mine"]), base.link(tab="mine"), _("claimed by me")),
-        Tile("unassigned", TABS["unassigned"], str(counts["unassigned"]), base.link(tab="unassigned")),
-        Tile("escalated", TABS["escalated"], str(counts["escalated"]), base.link(tab="escalated")),
-    ]
-    return found
+    if sight.acts:
+        found.append(Tile("mine", TABS["mine"], str(counts["mine"]), base.link(tab="mine"), _("claimed by me")))
+    unassigned = str(counts["unassigned"])
+    return [*found, Tile("unassigned", TABS["unassigned"], unassigned, base.link(tab="unassigned"), _("not claimed"))]

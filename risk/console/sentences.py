@@ -14,9 +14,10 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from memory.core.models import AssetClass
+from memory.core.models import AssetClass, TradeType
 from risk.alerts.models import HitState, RiskAlertHit
-from risk.console.words import RULES, SUBTYPES
+from risk.console.words import LACKS, RULES, SUBTYPES
+from risk.rules.hit import DATA_QUALITY
 
 MAX_FINDINGS = 12
 
@@ -115,8 +116,9 @@ def _weightiest(hit: RiskAlertHit) -> str:
 def _sentence(subtype: str, hit: RiskAlertHit) -> str:
     figures = hit.figures if isinstance(hit.figures, dict) else {}
     writer = _SENTENCES.get(subtype)
-    if hit.rule_id == "DATA-QUALITY":
-        return _("Cannot be judged: %(missing)s is missing.") % {"missing": ", ".join(hit.subtypes)}
+    if hit.rule_id == DATA_QUALITY:
+        lacks = _(", ").join(str(LACKS.get(code, code)) for code in hit.subtypes)
+        return _("The trade cannot be judged without %(lacks)s.") % {"lacks": lacks}
     if writer is not None:
         try:
             return writer(figures, hit)
@@ -208,9 +210,15 @@ def _expired(figures: Figures, hit: RiskAlertHit) -> str:
 
 
 def _suitability_figures(figures: Figures) -> list[tuple[Any, Any]]:
-    def there(name: str) -> Any:
+    # No paper is due where the product is within the tolerance, nor a recording outside a branch.
+    mismatched = _level(figures.get("product_risk_level")) > _level(figures.get("tolerance_level")) > 0
+    branch = figures.get("channel") == "branch"
+
+    def there(name: str, *, due: bool) -> Any:
         value = figures.get(name)
-        return None if value is None else (_("there") if value else _("missing"))
+        if value:
+            return _("there")
+        return _("missing") if value is not None and due else None
 
     solicited = figures.get("solicited")
     return [
@@ -219,10 +227,15 @@ def _suitability_figures(figures: Figures) -> list[tuple[Any, Any]]:
         (_("assessed on"), figures.get("assessed_on")),
         (_("valid through"), figures.get("valid_through")),
         (_("solicited"), _("not recorded") if solicited is None else (_("yes") if solicited else _("no"))),
-        (_("risk disclosure"), there("risk_disclosure")),
-        (_("mismatch confirmation"), there("mismatch_confirm")),
-        (_("dual recording"), there("dual_recording")),
+        (_("risk disclosure"), there("risk_disclosure", due=mismatched)),
+        (_("mismatch confirmation"), there("mismatch_confirm", due=mismatched)),
+        (_("dual recording"), there("dual_recording", due=mismatched and branch)),
     ]
+
+
+def _level(name: Any) -> int:
+    """`R4` and `C4` are 4; what is no level is 0."""
+    return int(name[1:]) if isinstance(name, str) and name[1:].isascii() and name[1:].isdigit() else 0
 
 
 # --- RISK-002 -----------------------------------------------------------------------------------------------------
@@ -270,6 +283,11 @@ def _meter(figures: Figures) -> Meter | None:
     return Meter(f"{bounded:.1f}", f"{limit * 100:.1f}", label)
 
 
+def _quality_figures(figures: Figures) -> list[tuple[Any, Any]]:
+    kind = figures.get("trade_type", "")
+    return [(_("type of trade"), TradeType(kind).label if kind in TradeType.values else kind)]
+
+
 def _no_figures(figures: Figures) -> list[tuple[Any, Any]]:
     return [(name, value) for name, value in figures.items() if isinstance(value, (str, int))][:8]
 
@@ -285,4 +303,5 @@ _SENTENCES: dict[str, Callable[[Figures, RiskAlertHit], str]] = {
 _FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
     "RISK-001": _suitability_figures,
     "RISK-002": _concentration_figures,
+    DATA_QUALITY: _quality_figures,
 }

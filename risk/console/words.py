@@ -26,6 +26,10 @@ SUBTYPES: dict[str, Promise] = {
     "assessment_upgraded": _("risk class raised shortly before"),
     "assessment_shopping": _("repeated assessments"),
     "agent_behavior": _("advisor conduct"),
+    "missing_customer": _("customer missing"),
+    "missing_product": _("product missing"),
+    "missing_price": _("price missing"),
+    "missing_rate": _("exchange rate missing"),
 }
 
 RULES: dict[str, Promise] = {
@@ -40,33 +44,24 @@ RULES: dict[str, Promise] = {
     "DATA-QUALITY": _("Data quality"),
 }
 
-# What officers did, in the timeline.
+# What a trade that cannot be judged lacks, in a sentence.
+LACKS: dict[str, Promise] = {
+    "missing_customer": _("the customer's record"),
+    "missing_product": _("the product's record"),
+    "missing_price": _("the price"),
+    "missing_rate": _("the exchange rate to CNY"),
+}
+
+# What officers and the scanner did, in the timeline: every `AlertAction.action` that the code writes.
 ACTIONS: dict[str, Promise] = {
-    "open": _("opened"),
-    "opened": _("opened"),
-    "merge": _("hit added"),
-    "merged": _("hit added"),
-    "after_disposition": _("hit after disposition"),
-    "rescored": _("score changed"),
     "claim": _("claimed"),
-    "claimed": _("claimed"),
     "release": _("released"),
-    "released": _("released"),
     "dispose": _("disposed"),
-    "disposed": _("disposed"),
-    "confirmed": _("confirmed"),
-    "false_positive": _("marked as false positive"),
-    "closed": _("closed"),
     "reopen": _("reopened"),
-    "reopened": _("reopened"),
-    "escalate": _("escalated"),
-    "escalated": _("escalated"),
-    "level": _("level raised"),
     "note": _("note"),
-    "noted": _("note"),
-    "withdrawn": _("hit withdrawn"),
-    "revised": _("hit revised"),
-    "trade_cancelled": _("trade cancelled"),
+    "hit_superseded": _("hit superseded by a newer version of its trade"),
+    "hit_withdrawn": _("hit withdrawn: its condition no longer holds"),
+    "hit_cancelled": _("hit marked: its trade was cancelled"),
 }
 
 

@@ -38,13 +38,27 @@
     refresh();
   }
 
+  // What the alert is now; where its status is the one on the page, its evidence is what changed.
+  function how(change) {
+    if (change.status === page.dataset.status && change.status !== "in_review") return gettext("Its hits or its score are different now.");
+    if (change.status === "in_review") return change.assignee ? interpolate(gettext("It is in review now, with %s."), [change.assignee]) : gettext("It is in review now.");
+    const words = {
+      pending: gettext("It is back in the queue, pending."),
+      escalated: gettext("It is escalated now and waits for a second officer."),
+      confirmed: gettext("It has been disposed of: confirmed."),
+      false_positive: gettext("It has been disposed of: false positive."),
+      closed: gettext("It has been disposed of: closed."),
+    };
+    return words[change.status] || "";
+  }
+
   window.addEventListener("x:update", (event) => {
     const change = event.detail;
     if (change.alert_id !== page.dataset.id || change.version <= Number(page.dataset.version)) return;
     page.dataset.version = change.version;
     const note = document.getElementById("changed");
-    const who = change.assignee ? interpolate(gettext("It is now with %s."), [change.assignee]) + " " : "";
-    note.querySelector("p").textContent = gettext("This alert has changed since you opened it.") + " " + who;
+    note.querySelector("p").textContent = gettext("This alert has changed since you opened it.") + " " + how(change);
+    page.dataset.status = change.status;
     note.hidden = false;
   });
 })();

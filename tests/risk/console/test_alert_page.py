@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+import html
+import re
+from pathlib import Path
 
+import pytest
+from django.utils.translation import override
+
+from config.base.clock import now
 from guard.audit.models import AuditLog
+from memory.core.models import CoreAssessment, CoreCustomer, CoreProduct, CoreTrade
 from memory.profiles.models import CustomerProfileL3
 from risk.alerts import services
 from risk.alerts.models import AlertAction, AlertStatus, HitState, RiskAlert
+from risk.console.words import ACTIONS
 from tests.risk.console.make import (
     CONCENTRATION,
+    MISMATCH,
     make_alert,
+    make_auditor,
     make_client,
     make_customer,
     make_hit,
@@ -163,6 +173,169 @@ def test_a_second_claim_is_told_who_has_it() -> None:
     assert response.status_code == 409
     assert "lin 已于" in response.content.decode()
     assert "领取该预警" in response.content.decode()
+
+
+REOPENING = "The branch has sent the recording after all."
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"status": "closed", "code": "K05", "text": LONG}, {"status": "confirmed", "code": "C01"}),
+        ({"status": "false_positive", "code": "F04", "text": LONG}, {"status": "false_positive", "code": "F04"}),
+        # What the loser sent would not even have done; the text is no less theirs.
+        ({"status": "closed", "code": "K05", "text": LONG}, {"status": "", "code": ""}),
+    ],
+)
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_the_loser_of_a_race_keeps_the_text_where_no_form_is_left(
+    first: dict[str, str], second: dict[str, str], language: str
+) -> None:
+    alert = make_alert()
+    lin, zhou = make_client(make_officer("lin")), make_client(make_officer("zhou"), language=language)
+    mine = "A different view of <this>, kept for me. " + LONG
+    seen = alert.version
+    assert lin.post(address(alert, "dispose"), {"version": seen, **first}).status_code == 302
+    response = zhou.post(address(alert, "dispose"), {"version": seen, "text": mine, **second})
+    text = response.content.decode()
+    assert response.status_code == 409
+    assert 'id="dispose"' not in text
+    kept = re.search(r'<textarea id="written"[^>]* readonly[^>]*>(.*?)</textarea>', text, re.DOTALL)
+    assert kept is not None
+    assert html.unescape(kept[1]) == mine
+    assert "still in the form" not in text
+    assert ("What you had written was not saved" in text) == (language == "en")
+
+
+def test_whose_alert_was_claimed_meanwhile_keeps_the_text() -> None:
+    alert = make_alert()
+    zhou = make_client(make_officer("zhou"))
+    seen = alert.version
+    services.claim(alert_id=alert.pk, officer=make_officer("lin"))
+    data = {"version": seen, "status": "confirmed", "code": "C01", "text": LONG}
+    text = zhou.post(address(alert, "dispose"), data).content.decode()
+    assert "lin claimed this alert" in text
+    assert f">{LONG}</textarea>" in text
+
+
+def test_who_reopens_second_keeps_the_reason() -> None:
+    alert = make_alert(status=AlertStatus.CLOSED)
+    lin, zhou = make_client(make_officer("lin")), make_client(make_officer("zhou"))
+    data = {"version": alert.version, "text": REOPENING}
+    assert lin.post(address(alert, "reopen"), data).status_code == 302
+    for reason in (REOPENING, "Short."):
+        response = zhou.post(address(alert, "reopen"), {**data, "text": reason})
+        assert response.status_code == 409
+        assert re.search(rf'id="written"[^>]*>{reason}<', response.content.decode())
+
+
+def test_a_lost_race_without_a_text_promises_none() -> None:
+    alert = make_alert()
+    services.claim(alert_id=alert.pk, officer=make_officer("lin"))
+    text = make_client(make_officer("zhou")).post(address(alert, "claim"), {"version": 1}).content.decode()
+    assert "What you had written" not in text
+    assert "The alert below is shown as it is now." in text
+
+
+def test_the_form_that_is_left_holds_the_text_and_says_so() -> None:
+    alert = make_alert()
+    RiskAlert.objects.filter(pk=alert.pk).update(version=alert.version + 1)
+    data = {"version": alert.version, "status": "confirmed", "code": "C01", "text": LONG}
+    text = make_client(make_officer()).post(address(alert, "dispose"), data).content.decode()
+    assert "What you had written is still in the form." in text
+    assert 'id="written"' not in text
+    assert f'aria-describedby="text-count">{LONG}</textarea>' in text
+
+
+def test_every_act_that_the_code_records_has_words_in_both_languages() -> None:
+    """Reads the code: each `action="..."` of an AlertAction, and `hit_<state>` for what becomes of a hit."""
+    written: set[str] = set()
+    for path in (Path(__file__).parents[3] / "risk" / "alerts").glob("*.py"):
+        written |= set(re.findall(r'\baction=f?"([^"]+)"', path.read_text()))
+    assert {"claim", "dispose", "hit_{to.value}"} <= written
+    written.remove("hit_{to.value}")
+    written |= {f"hit_{state}" for state in HitState.values if state != HitState.LIVE}
+    assert written == set(ACTIONS)
+    alert = make_alert()
+    for action in sorted(written):
+        AlertAction.objects.create(alert=alert, action=action, alert_version=1)
+    for language in ("en", "zh-hans"):
+        text = make_client(make_officer(f"p-{language}"), language=language).get(address(alert)).content.decode()
+        assert not re.search("hit_|Hit_", text)
+    with override("zh-hans"):
+        assert [str(words) for words in ACTIONS.values() if str(words).isascii()] == []
+
+
+def papers_of(alert: RiskAlert) -> dict[str, str]:
+    """What the page says of each paper of the offending trade."""
+    text = make_client(make_officer()).get(address(alert)).content.decode()
+    part = text[text.index("Papers of the offending trades") : text.index("<h2>Customer</h2>")]
+    return {
+        name: "missing" if "missing" in words else "not needed" if "not needed" in words else "there"
+        for name, words in re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", part)
+        if name not in ("trade", "solicited")
+    }
+
+
+PAPERS = ("dual recording", "risk disclosure", "mismatch confirmation")
+
+
+def test_papers_of_a_mismatch_in_a_branch_are_missing() -> None:
+    make_customer()
+    assert papers_of(make_alert()) == dict.fromkeys(PAPERS, "missing")
+
+
+def test_a_recording_is_not_due_outside_a_branch() -> None:
+    make_customer()
+    CoreTrade.objects.update(channel="online", risk_disclosure_id="RD1")
+    found = papers_of(make_alert())
+    assert found == {"dual recording": "not needed", "risk disclosure": "there", "mismatch confirmation": "missing"}
+
+
+@pytest.mark.parametrize("within", ["tolerance", "professional", "sale", "later_rating", "no_assessment"])
+def test_papers_that_were_not_due_are_not_missing(within: str) -> None:
+    make_customer()
+    if within == "tolerance":
+        CoreAssessment.objects.update(c_level=4)
+    elif within == "professional":
+        CoreCustomer.objects.update(investor_type="professional")
+    elif within == "sale":
+        CoreTrade.objects.update(trade_type="sell")
+    elif within == "no_assessment":
+        CoreAssessment.objects.all().delete()
+    else:  # R4 only since a moment ago; at the trade it was R2
+        CoreProduct.objects.update(valid_from=now())
+        CoreProduct.objects.create(
+            tenant="default", product_id="F0101", issuer_id="ISS01", asset_class="equity", risk_level=2
+        )
+    assert papers_of(make_alert()) == dict.fromkeys(PAPERS, "not needed")
+
+
+def test_a_finding_lists_no_paper_that_was_not_due() -> None:
+    alert = make_alert()
+    within = {**MISMATCH, "tolerance_level": "C4", "parts": {"assessment_expired": 50}}
+    for figures, listed in ((within, ["risk disclosure"]), (MISMATCH, [*PAPERS])):
+        alert.hits.update(figures=figures)
+        page = make_client(make_officer(f"lin{len(listed)}")).get(address(alert)).context["page"]
+        names = {label for label, _value in page.findings[0].figures}
+        assert {name for name in PAPERS if name in names} == set(listed)
+
+
+def test_the_auditor_and_anyone_else_is_refused_with_the_same_record_as_the_manager() -> None:
+    alert = make_alert()
+    for person in (make_auditor(), make_manager()):
+        client = make_client(person)
+        for act in ("claim", "release", "dispose", "reopen", "note", "delete"):
+            assert client.post(address(alert, act), {"version": 1}).status_code == 403, act
+        refused = AuditLog.objects.filter(event_type="authz", decision="forbidden", actor_id=person.username)
+        told = sorted((row.object_id, row.code, row.input_summary["action"]) for row in refused)
+        expected = ("claim", "delete", "dispose", "note", "release", "reopen")
+        assert told == [(alert.pk, "FORBIDDEN", act) for act in expected]
+    auditor = make_client(make_auditor("an2"))
+    for looked, action in ((address(alert), "change"), ("/admin/risk/riskalert/", "changelist")):
+        assert auditor.get(looked).status_code == 403
+        row = AuditLog.objects.filter(actor_id="an2").latest("id")
+        assert (row.event_type, row.decision, row.input_summary["action"]) == ("authz", "forbidden", action)
 
 
 def test_new_evidence_since_the_page_was_read_is_a_conflict() -> None:

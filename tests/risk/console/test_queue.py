@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from config.base.clock import now
 from risk.alerts import services
-from risk.alerts.models import AlertStatus, AlertType, FeedHead
+from risk.alerts.models import AlertStatus, FeedHead
 from tests.risk.console.make import make_alert, make_auditor, make_client, make_customer, make_manager, make_officer
 
 pytestmark = pytest.mark.django_db
@@ -61,14 +61,28 @@ def test_tabs_hold_what_they_say() -> None:
     assert held("disposed") == {done.pk}
     assert held("all") == {waiting.pk, mine.pk, theirs.pk, done.pk}
     counts = {tab["name"]: tab["count"] for tab in client.get(QUEUE).context["tabs"]}
-    assert counts == {"open": "3", "mine": "1", "unassigned": "1", "escalated": "0", "disposed": None, "all": None}
+    assert counts == {"open": "3", "mine": "1", "unassigned": "1", "disposed": None, "all": None}
 
 
-def test_faults_in_the_data_stay_out_of_the_officers_way() -> None:
-    fault = make_alert("C00019", alert_type=AlertType.DATA_QUALITY, score=0)
-    client = make_client(make_officer())
-    assert fault.pk not in client.get(QUEUE, {"tab": "all"}).content.decode()
-    assert [row["alert"].pk for row in client.get(QUEUE, {"type": "data_quality"}).context["rows"]] == [fault.pk]
+def test_what_no_rule_makes_and_nobody_does_is_not_offered() -> None:
+    """Tabs, columns and choices come with the features that fill them."""
+    make_alert()
+    for person in (make_officer(), make_manager()):
+        client = make_client(person)
+        queue, overview = client.get(QUEUE), client.get("/admin/")
+        assert queue.context["types"] == []  # the rules make one kind of case
+        text = queue.content.decode() + overview.content.decode()
+        for words in ("second review", ">Level<", "Large-amount report", "Advisor conduct"):
+            assert words not in text, words
+        mine = person.username == "lin"
+        assert ("tab=mine" in queue.content.decode(), "claimed by me" in overview.content.decode()) == (mine, mine)
+
+
+def test_a_manager_who_asks_for_the_tab_of_claimed_alerts_gets_the_open_ones() -> None:
+    alert = make_alert()
+    assert [row["alert"].pk for row in make_client(make_manager()).get(QUEUE, {"tab": "mine"}).context["rows"]] == [
+        alert.pk
+    ]
 
 
 def test_search_is_exact_and_looks_in_every_tab() -> None:
@@ -111,7 +125,7 @@ def test_the_live_page_gets_rows_with_whether_they_belong() -> None:
     answer = make_client(lin).get(ROWS, {"id": [other.pk, alert.pk, "unknown"], "tab": "unassigned"}).json()
     assert [(row["alert_id"], row["matches"]) for row in answer["rows"]] == [(other.pk, False), (alert.pk, True)]
     assert f'data-id="{alert.pk}"' in answer["rows"][1]["html"]
-    assert answer["counts"] == {"open": "2", "mine": "1", "unassigned": "1", "escalated": "0"}
+    assert answer["counts"] == {"open": "2", "mine": "1", "unassigned": "1"}
 
 
 def test_the_page_names_the_seq_from_which_its_socket_goes_on() -> None:

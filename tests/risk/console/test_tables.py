@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.urls import reverse
 
 from guard.audit.models import AuditLog
-from memory.core.models import CoreTrade
+from memory.core.models import CoreAssignment, CoreCustomer, CoreProduct, CoreTrade
 from memory.profiles.models import CustomerProfileL3
 from memory.sessions.models import AgentMessage, AgentSession
 from tests.risk.console.make import make_alert, make_client, make_customer, make_officer, make_person
@@ -97,3 +97,20 @@ def test_times_are_business_time() -> None:
     client = make_client(make_person("root", superuser=True))
     assert "12-01 04:30" in client.get("/admin/risk/riskalert/").content.decode()
     assert "8 a.m." in client.get("/admin/memory/agentmessage/").content.decode()
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "always"), ("zh-hans", "始终")])
+def test_a_row_that_counts_at_any_time_says_always(language: str, word: str) -> None:
+    make_customer()
+    root = make_client(make_person("root", superuser=True), language=language)
+    for model in (CoreCustomer, CoreProduct, CoreAssignment):
+        table = f"/admin/memory/{model._meta.model_name}/"
+        row = model.objects.get()
+        for address in (table, f"{table}{row.pk}/change/"):
+            text = root.get(address).content.decode()
+            assert word in text, address
+            assert "1000" not in text, address
+        model.objects.update(valid_from=datetime(2025, 5, 4, 3, tzinfo=UTC))
+        text = root.get(table).content.decode()
+        assert "2025" in text, table
+        assert word not in text, table
