@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from guard.access.staff_admin import request_tenant
 from risk.alerts.models import FeedHead
-from risk.console.sight import VIEW, Sight, sight_of
+from risk.console.sight import Sight
 from risk.console.words import SUBTYPES
 
 __all__ = ["feed_context", "feed_seq", "request_sight", "request_tenant"]
@@ -19,7 +19,7 @@ def request_sight(request: HttpRequest) -> Sight:
     """What the person who asks may see and do, looked up once a request."""
     sight: Sight | None = getattr(request, "_xinghuo_sight", None)
     if sight is None:
-        sight = sight_of(request.user)
+        sight = Sight(request.user)
         request._xinghuo_sight = sight  # type: ignore[attr-defined]
     return sight
 
@@ -37,8 +37,7 @@ def feed_seq(request: HttpRequest) -> int:
 
 def feed_context(request: HttpRequest) -> dict[str, Any]:
     """Nothing for people who may not see alerts."""
-    user = request.user
-    if not (user.is_active and user.is_staff and user.has_perm(VIEW)):  # type: ignore[union-attr]
+    if not (request.user.is_staff and request_sight(request).cases):  # type: ignore[union-attr]
         return {}
     words = {code: str(label) for code, label in SUBTYPES.items()}
     return {"feed_seq": feed_seq(request), "subtype_words_json": json.dumps(words, ensure_ascii=False)}

@@ -6,7 +6,7 @@ to look at. A superuser sees both. Nobody acts on a fault: it is mended in the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
@@ -21,28 +21,24 @@ DISPOSE = "risk.dispose_alert"
 FAULTS = "risk.view_data_quality"
 
 
-@dataclass(frozen=True)
 class Sight:
-    """cases: alerts about customers and advisors. faults: data quality. acts: claims and disposes of cases."""
+    """What a person's roles show and allow. Being a superuser shows everything and allows nothing."""
 
-    cases: bool
-    faults: bool
-    acts: bool
+    def __init__(self, user: AbstractBaseUser | AnonymousUser) -> None:
+        self._user = user
+        self.cases: bool = user.has_perm(VIEW)  # type: ignore[union-attr,attr-defined]
+        """Sees alerts about customers and advisors."""
+        self.faults: bool = user.has_perm(FAULTS)  # type: ignore[union-attr,attr-defined]
+        """Sees data quality."""
+
+    @cached_property
+    def acts(self) -> bool:
+        """Claims and disposes of cases. Asked for late: every page of the admin asks what is seen."""
+        return may(self._user, DISPOSE)
 
     @property
     def anything(self) -> bool:
         return self.cases or self.faults
-
-
-def sight_of(user: AbstractBaseUser | AnonymousUser) -> Sight:
-    """What a person's roles show and allow. Being a superuser shows everything and allows nothing."""
-    if not user.is_active:
-        return Sight(cases=False, faults=False, acts=False)
-    return Sight(
-        cases=user.has_perm(VIEW),  # type: ignore[union-attr,attr-defined]
-        faults=user.has_perm(FAULTS),  # type: ignore[union-attr,attr-defined]
-        acts=may(user, DISPOSE),
-    )
 
 
 def alerts_of(*, tenant: str, sight: Sight) -> QuerySet[RiskAlert]:
