@@ -140,8 +140,8 @@ def import_directory(
     DatabaseError when the database goes away: the batches before stay, and importing again continues there.
     """
     place = shown(str(directory), 300)
-    if not directory.is_dir():
-        raise DomainError("NOT_FOUND", f"{place} is not a directory")
+    if not os.path.isdir(directory):  # unlike Path.is_dir it does not raise where a folder above is closed to us
+        raise DomainError("NOT_FOUND", f"{place} is not a directory that can be read")
     # lexists: what is there under the name and is no readable file is reported, not passed over.
     found = [(spec, directory / spec.name) for spec in FILES if os.path.lexists(directory / spec.name)]
     if not found:

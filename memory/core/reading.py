@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,7 +54,8 @@ def listed(names: list[str]) -> str:
 
 def file_rows(spec: FileSpec, path: Path, report: Sink) -> Iterator[tuple[int, dict[str, str]]]:
     """(line number, cells by column) of each whole row. What is not one goes to `report`, counted as a row of it."""
-    if path.exists() and not path.is_file():  # a named pipe would let us wait for ever
+    # os.path: Path asks the same, but raises where a folder on the way is closed. A named pipe would wait for ever.
+    if os.path.exists(path) and not os.path.isfile(path):
         what = "a directory" if path.is_dir() else "not a regular file"
         return _refuse(report, 1, f"is {what}; nothing was read")
     try:

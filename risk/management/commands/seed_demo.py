@@ -24,6 +24,7 @@ from guard.access.roles import COMPLIANCE_AUDITOR, PLATFORM_ADMIN, RISK_MANAGER,
 from memory.core.demo import Demo, generate, write_csv
 from memory.core.importer import import_tables
 from memory.core.models import CoreCustomer, CoreProduct, CoreTrade, refuse_if_external
+from memory.core.reading import shown
 from memory.core.selectors import advisors_of, customers_facts
 from risk.rules.facts import Facts
 from risk.rules.services import scan
@@ -63,7 +64,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            report = self._run(options)
+            report = self._with_files_told(options)
         except DomainError as error:
             if options["json"]:
                 self.stdout.write(json.dumps({"code": error.code, "detail": error.detail}))
@@ -74,6 +75,15 @@ class Command(BaseCommand):
         else:
             for name, value in report.items():
                 self.stdout.write(f"{name}: {value}")
+
+    def _with_files_told(self, options: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._run(options)
+        except OSError as error:
+            if error.filename is None:  # a socket's, not a file's
+                raise
+            place = shown(str(error.filename), 300)
+            raise DomainError("INVALID_REQUEST", f"{place} cannot be written: {error.strerror}") from error
 
     def _run(self, options: dict[str, Any]) -> dict[str, Any]:
         for name, least in (("customers", 1), ("advisors", 1), ("days", 90)):

@@ -194,6 +194,18 @@ def test_what_is_no_file_is_named_and_the_others_go_in(tmp_path: Path) -> None:
     assert CoreCustomer.objects.count() == 1
 
 
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, trades=[TRADE])
+
+    def closed(*_args: Any, **_options: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", closed)
+    code, _out, err = command(tmp_path)
+    assert code == 2
+    assert "trades.csv:1: cannot be read: Permission denied; nothing was read" in err
+
+
 def test_a_disk_that_fails_on_the_way_is_told_and_the_rows_before_are_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,3 +157,11 @@ def test_made_up_data_stays_out_of_production_and_of_an_external_core(installati
     assert run("--live-trade", "--force")[1]["code"] == "NOT_FOUND"
     assert run("--customers", "0")[0] == 2
     assert not CoreCustomer.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_place_that_cannot_be_written_is_a_sentence(installation: Path) -> None:
+    (installation / "core").write_text("a file")
+    code, answer = run("--csv", str(installation / "core"), "--customers", "20")
+    assert (code, answer["code"]) == (2, "INVALID_REQUEST")
+    assert answer["detail"] == f"{installation / 'core'} cannot be written: File exists"
