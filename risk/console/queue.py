@@ -234,4 +234,4 @@ def tiles(*, tenant: str, user: Person, sight: Sight) -> list[Tile]:
     if sight.acts:
         found.append(Tile("mine", TABS["mine"], str(counts["mine"]), base.link(tab="mine"), _("claimed by me")))
     unassigned = str(counts["unassigned"])
-    return [*found, Tile("unassigned", TABS["unassigned"], unassigned, base.link(tab="unassigned"), _("not claimed"))]
+    return [*found, Tile("unassigned", TABS["unassigned"], unassigned, base.link(tab="unassigned"))]

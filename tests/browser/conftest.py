@@ -34,6 +34,10 @@ def people(live_stack: LiveStack) -> None:
     live_stack.staff("lin", "risk_officer", PASSWORD)
     live_stack.staff("zhou", "risk_officer", PASSWORD)
     live_stack.staff("meng", "risk_manager", PASSWORD)
+    live_stack.staff("boss", "platform_admin", PASSWORD)
+    live_stack.shell(
+        "from django.contrib.auth.models import User\nUser.objects.filter(username='boss').update(is_superuser=True)"
+    )
 
 
 LogIn = Callable[..., Any]

@@ -101,12 +101,36 @@ def test_who_comes_second_is_told_who_won(live_stack: LiveStack, log_in: LogIn) 
     zhou.fill("textarea#text", "Zhou sees it otherwise. " + REASON)
     lin.click("#dispose button")
     lin.wait_for_selector("#alert-status.confirmed")
-    zhou.wait_for_selector("#changed:not([hidden])")
+    until(lambda: "It has been disposed of: confirmed." in zhou.locator("#changed").inner_text(), what="Zhou is told")
     zhou.click("#dispose button")
     zhou.wait_for_selector("#conflict")
     assert re.search(r"lin disposed of this alert at \d{4}-\d\d-\d\d", zhou.locator("#conflict").inner_text())
     assert zhou.locator("#alert-status.confirmed").count() == 1
     assert "Zhou sees it otherwise." in zhou.locator("textarea#text").input_value()
+
+
+def test_an_open_page_is_told_what_became_of_its_alert(live_stack: LiveStack, log_in: LogIn) -> None:
+    [alert_id] = fire(live_stack)
+    lin, zhou = log_in("lin"), log_in("zhou", language="zh")
+    open_alert(lin, alert_id)
+    open_alert(zhou, alert_id)
+    told = zhou.locator("#changed")
+    lin.click("text=Claim")
+    until(lambda: "该预警现由 lin 处理中。" in told.inner_text(), what="the claim is told")
+    lin.click("text=Release to the queue")
+    until(lambda: "该预警已退回队列，待处理。" in told.inner_text(), what="the release is told")
+    write_disposition(lin, outcome="false_positive", code="F04")
+    lin.click("#dispose button")
+    until(lambda: "该预警已处置：误报。" in told.inner_text(), what="the disposition is told")
+    assert "lin" not in told.inner_text()
+    # Closed to Zhou now: what Zhou had begun to write is kept, and says so truly.
+    write_disposition(zhou, text="周的看法不同，理由写在这里，" + REASON)
+    zhou.click("#dispose button")
+    zhou.wait_for_selector("#conflict")
+    assert zhou.locator("#dispose").count() == 0
+    assert zhou.locator("#written").input_value().startswith("周的看法不同")
+    assert zhou.locator("#written").get_attribute("readonly") is not None
+    assert "未保存" in zhou.locator("#conflict").inner_text()
 
 
 def test_a_manager_looks_and_cannot_touch(live_stack: LiveStack, log_in: LogIn) -> None:
@@ -193,6 +217,51 @@ def test_no_page_scrolls_sideways_at_any_width_in_either_language(live_stack: Li
                 page.set_viewport_size({"width": width, "height": 860})
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{address} in {language} is {wide} px wide at {width}"
+
+
+_CUT = """() => [...document.querySelectorAll(".x-nav a, .x-tabs a, #changelist .actions button, .object-tools a")]
+    .filter((item) => { const box = item.getBoundingClientRect(); return box.left < 0 || box.right > innerWidth; })
+    .map((item) => item.textContent)"""
+# Cells in which a text of one word stands on more lines than one.
+_BROKEN = """() => { const broken = [];
+    for (const cell of document.querySelectorAll("#result_list td, #result_list th")) {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+            if (!/^[^\\s-]{1,24}$/.test(text.data.trim())) continue;
+            const line = document.createRange();
+            line.selectNodeContents(text);
+            if (new Set([...line.getClientRects()].map((box) => Math.round(box.top))).size > 1) broken.push(text.data);
+        }
+    }
+    return broken; }"""
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_tables_stay_whole_on_a_narrow_screen_and_say_that_they_scroll(
+    live_stack: LiveStack, log_in: LogIn, language: str
+) -> None:
+    fire(live_stack)
+    live_stack.manage("agent_key", "--agent", "risk")
+    page = log_in("boss", language=language, width=390)
+    tables = ("guard/auditlog", "guard/agentprincipal", "memory/corecustomer", "memory/coretrade", "auth/user")
+    for address in ("risk/riskalert", *tables):
+        page.goto(f"/admin/{address}/")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+        assert page.evaluate(_CUT) == [], address
+        assert page.evaluate(_BROKEN) == [], address
+    page.goto("/admin/guard/auditlog/")
+    results = page.locator("#changelist .results")
+    assert results.get_attribute("data-more") == "end"
+    results.evaluate("box => { box.scrollLeft = box.scrollWidth }")
+    until(lambda: results.get_attribute("data-more") == "start", what="the other edge fades")
+
+
+def test_the_tiles_of_the_overview_fill_their_row(live_stack: LiveStack, log_in: LogIn) -> None:
+    for name in ("lin", "meng"):
+        page = log_in(name, width=1440)
+        page.goto("/admin/")
+        row, last = page.locator(".x-tiles").bounding_box(), page.locator(".x-tile").last.bounding_box()
+        assert abs(row["x"] + row["width"] - last["x"] - last["width"]) < 2
 
 
 def test_the_queue_is_walked_with_keys(live_stack: LiveStack, log_in: LogIn) -> None:
