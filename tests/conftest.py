@@ -33,6 +33,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_sep("!", note, red=True, bold=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is marked `mariadb` needs it, also where somebody runs one file on SQLite."""
+    from django.conf import settings
+
+    if settings.DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+        for item in items:
+            if item.get_closest_marker("mariadb"):
+                item.add_marker(pytest.mark.skip(reason="needs MariaDB; make test runs it there"))
+
+
 @pytest.fixture(autouse=True)
 def own_redis_prefix(settings: Any) -> Iterator[str]:
     """Each test has its own key prefix; its keys are removed by prefix scan, whatever else is on the server."""
