@@ -18,6 +18,7 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.sessions.entries import Entry
 from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
+from memory.sessions.numbering import note_repeats
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +188,13 @@ def persist(entries: Sequence[Entry]) -> Outcome:
         else:
             outcome.dead.append((entry, Reason.NO_SESSION))
     _store(known_sessions, outcome)
+    note_repeats(
+        [
+            (entry, outcome.numbers[entry.session_pk, entry.entry_id])
+            for entry in outcome.known
+            if outcome.numbers[entry.session_pk, entry.entry_id] != entry.seq
+        ]
+    )
     return outcome
 
 

@@ -42,6 +42,7 @@ from memory.sessions.entries import (
 from memory.sessions.hot import append_in_redis, run_context
 from memory.sessions.keys import GROUP
 from memory.sessions.models import AgentSession
+from memory.sessions.numbering import given
 from memory.sessions.owners import Owner, admit, remember
 from memory.sessions.persist import persist
 from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion
@@ -168,6 +169,7 @@ def append_messages(
             newest = page_from_mysql(owner, limit=min(read_last, settings.SESSION_WINDOW), before=None)[0]
         return Appended(receipts, newest)
     receipts = _receipts(prepared, reply)
+    given.note(owner.pk, receipts[-1].seq)
     if durability == "sync":
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
