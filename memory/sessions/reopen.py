@@ -21,7 +21,7 @@ from config.base.clock import now, to_micros
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.redis import RUN_ID, Script
-from memory.sessions.entries import COMMITTED, QUEUED, Entry, read_entry, receipt_value, window_item
+from memory.sessions.entries import COMMITTED, QUEUED, Entry, may_be_made, read_entry, receipt_value, window_item
 from memory.sessions.keys import EPOCH
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given, new_epoch, note_given_up
@@ -153,7 +153,8 @@ def reopen(owner: Owner) -> bool:
     items = [window_item(entry, to_micros(entry.created_at)) for entry in newest]
     pairs: list[str] = []
     for entry_id, seq, at, receipt_state, digest in receipts:
-        pairs += [entry_id, receipt_value(seq, to_micros(at), receipt_state, digest)]
+        if not may_be_made(entry_id):
+            pairs += [entry_id, receipt_value(seq, to_micros(at), receipt_state, digest)]
     answer = _open(
         client,
         [ctx, msgs, ids, EPOCH()],

@@ -160,21 +160,19 @@ def append_messages(
         raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
     owner = admit(caller, session_id, "write")
     prepared = prepare(messages)
+    read_last = min(read_last, settings.SESSION_WINDOW)
     try:
-        reply = append_in_redis(owner, prepared, read_last)
+        reply, items = append_in_redis(owner, prepared, read_last)
     except RedisUnavailable:
         receipts = append_past_redis(owner, prepared)
-        newest = None
-        if read_last:
-            newest = page_from_mysql(owner, limit=min(read_last, settings.SESSION_WINDOW), before=None)[0]
-        return Appended(receipts, newest)
+        return Appended(receipts, page_from_mysql(owner, limit=read_last, before=None)[0] if read_last else None)
     receipts = _receipts(prepared, reply)
     given.note(owner.pk, receipts[-1].seq)
     if durability == "sync":
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
     if read_last:
-        newest, cut = read_items(reply[4])
+        newest, cut = read_items(items)
         if cut:
             newest = with_whole(owner, newest, cut)
     return Appended(receipts, newest)
@@ -183,12 +181,8 @@ def append_messages(
 def _receipts(prepared: Sequence[Prepared], reply: Sequence[Any]) -> list[Receipt]:
     flat = reply[3]
     return [
-        Receipt(
-            one.entry_id,
-            int(flat[3 * n]),
-            STATE_NAME[flat[3 * n + 2][1]] if flat[3 * n + 2][0] == "=" else QUEUED,
-        )
-        for n, one in enumerate(prepared)
+        Receipt(one.entry_id, int(seq), STATE_NAME[place[1]] if place[0] == "=" else QUEUED)
+        for one, seq, place in zip(prepared, flat[::3], flat[2::3], strict=True)
     ]
 
 
