@@ -47,7 +47,7 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
     for one in prepared:
         args += (one.entry_id, one.origin, one.digest, one.body, one.head)
     reading = ("LRANGE", owner.keys[1], -read_last, -1) if read_last else ()
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         reply, items = _append.and_then(client, keys, args, reading) if reading else (_append(client, keys, args), [])
         code = reply[0]
         if code == "OK":
@@ -59,7 +59,9 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
             reopen(owner)
             args[7] = "0"
         elif code == "LEASE":
-            lease(owner, ceiling=int(reply[1]), origin=reply[2], needed=len(prepared))
+            # Where others use up each new range before it is our turn, the next one is larger.
+            room = len(prepared) << attempt
+            lease(owner, ceiling=int(reply[1]), origin=reply[2], needed=len(prepared), room=room)
         elif code == "CHECK":
             _tell_ids(owner, prepared)
             args[7] = "1"

@@ -172,9 +172,10 @@ def reopen(owner: Owner) -> bool:
     return bool(answer == "OK" and state != "behind")
 
 
-def lease(owner: Owner, *, ceiling: int, origin: str, needed: int) -> None:
+def lease(owner: Owner, *, ceiling: int, origin: str, needed: int, room: int = 0) -> None:
     """Leases the next range of numbers to Redis, when its present one ends at `ceiling`.
 
+    needed: numbers that the batch at hand takes. room: how many there must be, after others have taken theirs.
     origin: the Redis that asks, as `lease_epoch` names it: a range leased to another is never handed on.
     The raise is committed before Redis hears of it. A range that somebody raised for this Redis already is handed on
     as it is. Where nobody numbered past Redis meanwhile, the range simply grows.
@@ -184,12 +185,12 @@ def lease(owner: Owner, *, ceiling: int, origin: str, needed: int) -> None:
     def work() -> AgentSession:
         with transaction.atomic(durable=True):
             row = locked(owner)
-            more = max(settings.SESSION_SEQ_LEASE, needed)
+            more = max(settings.SESSION_SEQ_LEASE, needed, room)
             if row.lease_epoch != origin or row.lease_to != row.seq_ceiling:
                 # The batch did not fit: Redis has used all but fewer numbers than it needs.
                 note_given_up(row, origin, ceiling - needed + 1, given.highest(row.pk))
                 row.lease_from, row.lease_to = row.seq_ceiling + 1, row.seq_ceiling + more
-            elif row.lease_to <= ceiling:
+            elif row.lease_to < ceiling + max(needed, room):
                 row.lease_to += more
             else:
                 return row
