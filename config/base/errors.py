@@ -31,6 +31,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "SESSION_CONFLICT": ErrorKind(409, "the session id exists with another owner or customer"),
     "VERSION_CONFLICT": ErrorKind(409, "it changed since the version you named; read it again"),
     "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
+    "DEAD_LETTER_CONFLICT": ErrorKind(409, "the dead letter was decided already, or its reason still stands"),
     "INVALID_TRANSITION": ErrorKind(409, "the alert's status does not allow this action"),
     "BODY_TOO_LARGE": ErrorKind(413, "the body is over the limit"),
     "MESSAGE_TOO_LARGE": ErrorKind(413, "one message is over 8 MiB"),
