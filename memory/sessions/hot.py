@@ -36,13 +36,14 @@ def _common(owner: Owner) -> list[Any]:
 def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) -> tuple[list[Any], list[bytes]]:
     """The append script's answer (see there), after whatever it needs first, and the newest `read_last` window items.
 
-    Errors: RedisUnavailable, also when the session cannot be got into Redis: MySQL is always right.
+    Errors: RedisUnavailable, also when the session cannot be got into Redis: MySQL is always right; BACKLOG_FULL.
     """
     client = base_redis.state()
     keys = (*owner.keys, owner.pending)
     ensure_attached()
     args = [
         *_common(owner), settings.SESSION_WINDOW, owner.ident, current_trace_id(), "0",
+        settings.SESSION_BACKLOG_REFUSE,
     ]  # fmt: skip
     for one in prepared:
         args += (one.entry_id, one.origin, one.digest, one.body, one.head)
@@ -67,6 +68,8 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
             args[7] = "1"
         elif code == "CONFLICT":
             raise conflict(reply[1])
+        elif code == "FULL":
+            raise DomainError("BACKLOG_FULL", f"{reply[1]} messages wait for the database", retry_after=5)
         else:
             raise refused(code, owner)
     raise RedisUnavailable("the session does not stay open in Redis")

@@ -149,12 +149,15 @@ def append_messages(
     same batch are numbered next to each other. An id given twice in one batch with one content is one entry.
     durability: `async` is queued (in MySQL within 5 s); `sync` is in MySQL when this returns. Should MySQL fail after
     Redis took a sync batch, its receipts say `queued`: it is in the stream and will be drained.
+    Where more than SESSION_BACKLOG_SYNC entries wait for the drain, async commits too: whoever writes pays, and the
+    queue stops growing; from SESSION_BACKLOG_REFUSE on nothing new is taken. The script counts: no round trip more.
     read_last: also answer with so many of the newest messages (at most the window), in the same round trip.
     Cost, warm: async 1 round trip, 0 queries; sync 2 round trips, 2 queries.
     Redis away: committed in MySQL, above every number leased. An append whose answer was lost is sent there too, with
     the same entry ids: whichever way comes second finds the entry and drops out, and the receipt says MySQL's number.
     Not inside a transaction of the caller's (RuntimeError): numbers are leased before they are used.
-    Errors: see `prepare` and `admit`; ENTRY_CONFLICT (409), SESSION_DELETED (410).
+    Errors: see `prepare` and `admit`; ENTRY_CONFLICT (409), SESSION_DELETED (410), BACKLOG_FULL (503,
+    `retry_after` s; a repeat of what is there is still answered).
     """
     if durability not in ("async", "sync"):
         raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
@@ -168,7 +171,7 @@ def append_messages(
         return Appended(receipts, page_from_mysql(owner, limit=read_last, before=None)[0] if read_last else None)
     receipts = _receipts(prepared, reply)
     given.note(owner.pk, receipts[-1].seq)
-    if durability == "sync":
+    if durability == "sync" or reply[4] > settings.SESSION_BACKLOG_SYNC:
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
     if read_last:

@@ -2,11 +2,13 @@
 -- KEYS  1 ctx   2 msgs   3 ids   4 sess:pending
 -- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 window, messages   6 stream ident
 --       7 trace id   8 '1' when neither MySQL nor the stream has those of the given entry ids that `ids` does not have
+--       9 how many entries the stream may hold: at so many nothing new is queued
 --       then five for each message: entry id,
 --       '0' its id was made for this call, '1' the caller gave it, '2' given, but looks like one that was made once,
 --       digest, body (JSON object without its end), head (the same cut short for the window; '' where body is short)
 -- RETURNS
---   {'OK', now us, first seq, {seq, at us, stream id or '=' .. state}..., flat}
+--   {'OK', now us, first seq, {seq, at us, stream id or '=' .. state}..., flat, entries in the stream}
+--   {'FULL', entries in the stream}   nothing written
 --   {'MISS'} reopen   {'OWNER'}   {'DELETED'}
 --   {'CONFLICT', entry id}   same id, other content; nothing written
 --   {'CHECK'}   an entry id may be in the stream or in MySQL though not in `ids`: ask, then call with ARGV 8 = '1'
@@ -20,13 +22,13 @@ if not c then return now end
 
 -- 1. What is new, what is a repeat, what clashes
 local given, at_of = {}, {}
-for i = 9, #ARGV, 5 do
+for i = 10, #ARGV, 5 do
   if ARGV[i + 1] ~= '0' then
     given[#given + 1] = ARGV[i]
     at_of[#given] = i
   end
 end
-local plan, mine, fresh, unsure = {}, {}, (#ARGV - 8) / 5, false
+local plan, mine, fresh, unsure = {}, {}, (#ARGV - 9) / 5, false
 if #given > 0 then
   local known = call('HMGET', KEYS[3], unpack(given))
   for n = 1, #given do
@@ -48,6 +50,8 @@ if #given > 0 then
   end
 end
 if unsure and ARGV[8] ~= '1' then return {'CHECK'} end
+local backlog = call('XLEN', KEYS[4])
+if fresh > 0 and backlog >= tonumber(ARGV[9]) then return {'FULL', backlog} end
 if fresh > 0 and c.seq + fresh > c.ceiling then
   return {'LEASE', string.format('%.0f', c.ceiling), call('HGET', KEYS[1], 'origin')}
 end
@@ -57,7 +61,7 @@ local flat = {}
 if fresh > 0 then
   local last, receipts, items, whole = c.seq, {}, {}, {}
   local end_of_tail = ',"at":' .. now .. '}'
-  for i = 9, #ARGV, 5 do
+  for i = 10, #ARGV, 5 do
     if not plan[i] then
       last = last + 1
       local seq = string.format('%.0f', last)
@@ -82,7 +86,7 @@ if fresh > 0 then
   local length = call('RPUSH', KEYS[2], unpack(items))
   if length == #items then call('EXPIRE', KEYS[2], ARGV[3]) end
   if length > tonumber(ARGV[5]) then call('LTRIM', KEYS[2], -ARGV[5], -1) end
-  for i = 9, #ARGV, 5 do
+  for i = 10, #ARGV, 5 do
     if whole[i] then
       plan[i][3] = call('XADD', KEYS[4], '*', 'k', ARGV[6], 'g', ARGV[i + 2], 'x', ARGV[7], 'm', whole[i])
     end
@@ -91,9 +95,9 @@ end
 renew(KEYS, ARGV[3])
 
 -- 3. Answer
-for i = 9, #ARGV, 5 do
+for i = 10, #ARGV, 5 do
   local p = plan[i]
   if type(p) == 'number' then p = plan[p] end
   flat[#flat + 1], flat[#flat + 2], flat[#flat + 3] = p[1], p[2], p[3]
 end
-return {'OK', now, c.first or '', flat}
+return {'OK', now, c.first or '', flat, backlog + fresh}
