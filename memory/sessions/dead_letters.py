@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import msgspec
 from django.db import DataError, IntegrityError, transaction
 
 from config.base.clock import now
@@ -119,11 +120,10 @@ def retry_letter(*, letter_id: int, by: str, tenant: str | None = None) -> int:
 
 
 def _insert(entry: Entry, row: AgentSession, number: int) -> None:
-    fields = {name: getattr(entry, name) for name in Entry.__slots__}
-    fields.update(session_pk=row.pk, agent=row.agent, seq=number)
+    entry = msgspec.structs.replace(entry, session_pk=row.pk, agent=row.agent, seq=number)
     try:
         with transaction.atomic():
-            insert_entries([Entry(**fields)])
+            insert_entries([entry])
     except DataError as error:
         raise DomainError("DEAD_LETTER_CONFLICT", f"the database refuses it again: {type(error).__name__}") from None
 

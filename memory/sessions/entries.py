@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import binascii
 import hashlib
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,8 +117,7 @@ def may_be_made(entry_id: str) -> bool:
     return len(entry_id) == 36 and entry_id[32:] == f"{zlib.crc32(entry_id[:32].encode()) & 0xFFFF:04x}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A numbered message that may or may not be in MySQL yet. stream_id: its place in the stream, '' if not there."""
 
     session_pk: int
@@ -290,36 +288,43 @@ def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> s
     return f"{session_pk} {tenant} {agent} {session_id}"
 
 
+_body = msgspec.json.Decoder(Message)
+_AGENTS = frozenset(Agent.values)
+
+
 def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
     """An entry of the stream. Errors: ValueError, KeyError, TypeError or RecursionError when it cannot be read."""
     pk, tenant, agent, session_id = fields["k"].split(" ")
     for text in (agent, fields["g"], fields["x"], fields["m"]):
         text.encode()  # UnicodeEncodeError (a ValueError) where the bytes were not UTF-8
-    if agent not in Agent.values or len(fields["g"]) > 24 or len(fields["x"]) > 32:
+    if agent not in _AGENTS or len(fields["g"]) > 24 or len(fields["x"]) > 32:
         raise ValueError("not of this room's making")
-    body = json.loads(fields["m"])
-    role, content = body["role"], body["content"]
-    if role not in ROLES or not isinstance(content, str) or type(body["seq"]) is not int:
+    try:
+        body = _body.decode(fields["m"])
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    if body.role not in ROLES:
         raise ValueError("not a message")
-    if not 0 < body["seq"] < 2**63:
+    if not 0 < body.seq < 2**63:
         raise ValueError("a number that no column holds")
-    payload = body["payload"]
-    encoded = content.encode()
-    payload_size = 0 if payload is None else len(canonical_json(payload).encode())
+    payload = body.payload
+    size = len(body.content.encode())
+    if payload is not None:
+        size += len(canonical_json(payload).encode())
     return Entry(
         session_pk=int(pk),
         tenant=tenant,
         agent=agent,
         session_id=session_id,
-        entry_id=check_id("entry_id", body["entry_id"]),
-        seq=body["seq"],
-        role=role,
-        content=content,
+        entry_id=check_id("entry_id", body.entry_id),
+        seq=body.seq,
+        role=body.role,
+        content=body.content,
         payload=payload,
-        size=len(encoded) + payload_size,
+        size=size,
         digest=fields["g"],
         trace_id=fields["x"],
-        created_at=from_micros(body["at"]),
+        created_at=from_micros(body.at_us),
         stream_id=stream_id,
         raw=fields["m"],
     )

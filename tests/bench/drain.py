@@ -51,7 +51,7 @@ def _raw_rate(rows: int, session_pk: int) -> float:
         row |= {"session_row_id": session_pk, "seq": n + 1, "created_at": row["created_at"].replace(tzinfo=None)}
         copies.append(tuple(row[name] for name in names))
     columns = ", ".join(field.column for field in fields)
-    sql = f"INSERT INTO agent_message ({columns}) VALUES ({', '.join(['%s'] * len(fields))})"  # noqa: S608 - our own names
+    sql = f"INSERT INTO agent_message ({columns}) VALUES ({', '.join(['%s'] * len(fields))})"
     began = time.perf_counter()
     with connection.cursor() as cursor:
         for start in range(0, len(copies), BATCH_ENTRIES):

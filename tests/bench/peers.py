@@ -43,7 +43,7 @@ def _agents_peer(name: str, loop: asyncio.AbstractEventLoop, make: Callable[[str
             for n in range(appends):
                 try:
                     await session.add_items([{"role": "user", "content": f"{n}"}])
-                except Exception:  # noqa: BLE001, S112 - whatever it raises: the message is not there, and is counted
+                except Exception:  # whatever it raises: the message is not there, and is counted
                     continue
 
         async def all_of_them() -> tuple[float, int]:
@@ -107,6 +107,6 @@ def peers(redis_url: str, database_url: str) -> tuple[list[Peer], dict[str, str]
     for name, make in makers.items():
         try:
             found.append(make())
-        except Exception as error:  # noqa: BLE001 - not installed, or not able to run here: the table says so
+        except Exception as error:  # not installed, or not able to run here: the table says so
             missing[name] = f"{type(error).__name__}: {error}"[:70]
     return found, missing

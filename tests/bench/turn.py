@@ -37,7 +37,8 @@ def turn_slices() -> dict[str, Slice]:
 
     def one_call() -> None:
         newest = services.append_messages(caller=CALLER, session_id=session, messages=TURN, read_last=20).messages
-        assert newest is not None and newest[-1].content == ANSWER
+        assert newest is not None
+        assert newest[-1].content == ANSWER
 
     for _ in range(10):
         two_calls()

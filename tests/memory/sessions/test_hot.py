@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from config.base import redis as base_redis
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
-from memory.sessions import hot, selectors, services
+from memory.sessions import hot, persist, selectors, services
 from memory.sessions.drain import drain
 from memory.sessions.entries import COMMITTED, QUEUED, made_entry_id, may_be_made, read_items
+from memory.sessions.models import AgentMessage
 from tests.memory.sessions.helpers import ALICE, append, let_expire, make_message, make_session, owner, put, stored
 from tests.services import RedisServer
 
@@ -167,3 +168,26 @@ def test_a_refused_command_leaves_the_connection_in_order(own_redis_server: Redi
     client.delete(msgs)
     append(session, "b")
     assert [m.content for m in selectors.read_messages(caller=ALICE, session_id=session).messages] == ["b"]
+
+
+def test_the_drains_own_insert_fills_every_column_as_the_model_would() -> None:
+    columns = {field.column for field in AgentMessage._meta.concrete_fields if not field.primary_key}
+    assert {*persist._TEXTS, *persist._NUMBERS, *persist._CONSTANTS} == columns
+    session = make_session()
+    put(session, make_message("'\"\\%s\0\n😀", "tool", payload={"a": ["%s", "'"]}), make_message("b"))
+    newest = selectors.read_messages(caller=ALICE, session_id=session).messages
+    drain()
+    rows = list(AgentMessage.objects.order_by("seq"))
+    twins = [AgentMessage(**{f.attname: getattr(row, f.attname) for f in row._meta.concrete_fields}) for row in rows]
+    for twin in twins:
+        twin.pk, twin.session_row_id = None, 10**12
+    AgentMessage.objects.bulk_create(twins)
+    as_model = list(AgentMessage.objects.filter(session_row_id=10**12).order_by("seq"))
+    skipped = {"id", "session_row_id"}
+    names = [field.attname for field in AgentMessage._meta.concrete_fields if field.attname not in skipped]
+    assert [[getattr(row, name) for name in names] for row in rows] == [
+        [getattr(row, name) for name in names] for row in as_model
+    ]
+    assert [(row.content, row.payload, row.created_at) for row in rows] == [
+        (message.content, message.payload, message.created_at) for message in newest
+    ]
