@@ -142,6 +142,8 @@ def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
         found, missing = peers(env["REDIS_URL"], peers_url)
         rows += turns(seconds, found)
         rows += writers(found)
+        for peer in found:
+            peer.close()
         rows += draining(lag_seconds, long)
         port = free_port()
         server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)
