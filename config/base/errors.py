@@ -29,6 +29,8 @@ CATALOGUE: dict[str, ErrorKind] = {
     "METHOD_NOT_ALLOWED": ErrorKind(405, "the route exists, the method does not"),
     "ENTRY_CONFLICT": ErrorKind(409, "this entry_id exists in the session with other content"),
     "SESSION_CONFLICT": ErrorKind(409, "the session id exists with another owner or customer"),
+    "SESSION_LOCKED": ErrorKind(409, "somebody else holds the session's lock"),
+    "LOCK_LOST": ErrorKind(409, "the session's lock was lost while it was held; what was done meanwhile may clash"),
     "VERSION_CONFLICT": ErrorKind(409, "it changed since the version you named; read it again"),
     "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
     "DEAD_LETTER_CONFLICT": ErrorKind(409, "the dead letter was decided already, or its reason still stands"),
