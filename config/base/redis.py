@@ -6,6 +6,7 @@ What to do then (go to MySQL, refuse, carry on) is the caller's decision and is 
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import os
 import re
@@ -63,7 +64,7 @@ class _Breaker:
         self._until = 0.0
 
     def check(self) -> None:
-        if time.monotonic() < self._until:
+        if self._until and time.monotonic() < self._until:
             raise RedisUnavailable("Redis timed out a moment ago")
 
     def trip(self) -> None:
@@ -96,7 +97,7 @@ def translated() -> Iterator[None]:
 
 def _unavailable(error: Exception) -> RedisUnavailable:
     """What to raise for an error that means "away"; everybody who wants to know of outages is told."""
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError | builtins.TimeoutError):  # the driver's, and the socket's own
         breaker.trip()
     for listener in _outage_listeners:
         listener()
@@ -293,11 +294,16 @@ class Script:
         packed = hiredis.pack_command(script)
         if not command:
             connection.send_packed_command((packed,), check_health=False)
-            return connection.read_response(), None
+            return _whole(connection._parser.read_response()), None
         connection.send_packed_command((packed + hiredis.pack_command(command),), check_health=False)
-        try:
-            answer = connection.read_response()
-        except ResponseError:
-            connection.read_response(disable_decoding=True)
-            raise
-        return answer, connection.read_response(disable_decoding=True)
+        parser = connection._parser
+        answer = parser.read_response()
+        other = parser.read_response(disable_decoding=True)
+        return _whole(answer), _whole(other)
+
+
+def _whole(answer: Any) -> Any:
+    """The parser gives a server's error back as a value (what it raises is the connection's end)."""
+    if isinstance(answer, ResponseError):
+        raise answer
+    return answer

@@ -20,13 +20,13 @@ from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
-from django.conf import settings
 
 from config.base.clock import from_micros
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from config.base.ids import check_id, new_id
 from guard.access.models import Agent
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage
 
 ROLES = frozenset(AgentMessage.Role.values)
@@ -195,7 +195,7 @@ def content_digest(role: str, content: bytes, payload: str | None) -> str:
     return binascii.b2a_base64(made.digest())[:22].translate(_URL_SAFE).decode()
 
 
-def _prepare_one(message: NewMessage, index: int, limit: int) -> Prepared:
+def _prepare_one(message: NewMessage, index: int) -> Prepared:
     role, content, entry_id = message.role, message.content, message.entry_id
     if role not in ROLES:
         known = ", ".join(AgentMessage.Role.values)
@@ -216,8 +216,8 @@ def _prepare_one(message: NewMessage, index: int, limit: int) -> Prepared:
         raise DomainError(
             "INVALID_REQUEST", f"messages.{index} holds half of a surrogate pair, which is no text"
         ) from None
-    if size > limit:
-        raise DomainError("MESSAGE_TOO_LARGE", f"messages.{index} is {size} bytes; the limit is {limit}")
+    if size > limits.message_bytes:
+        raise DomainError("MESSAGE_TOO_LARGE", f"messages.{index} is {size} bytes; the limit is {limits.message_bytes}")
     start = f'{{"entry_id":"{entry_id}","role":"{role}","content":'
     body = f'{start}{encode_basestring(content)},"payload":{payload or "null"}'
     head = ""
@@ -235,20 +235,19 @@ def prepare(messages: Sequence[NewMessage]) -> list[Prepared]:
     """
     if not messages:
         raise DomainError("EMPTY_BATCH")
-    if len(messages) > settings.MAX_BATCH_MESSAGES:
-        raise DomainError("BATCH_TOO_LARGE", f"{len(messages)} messages; the limit is {settings.MAX_BATCH_MESSAGES}")
-    limit = settings.MAX_MESSAGE_BYTES
+    if len(messages) > limits.batch_messages:
+        raise DomainError("BATCH_TOO_LARGE", f"{len(messages)} messages; the limit is {limits.batch_messages}")
     prepared: list[Prepared] = []
     digests: dict[str, str] = {}
     total = 0
     for index, message in enumerate(messages):
-        one = _prepare_one(message, index, limit)
+        one = _prepare_one(message, index)
         prepared.append(one)
         total += one.size
         if one.origin is not MADE and digests.setdefault(one.entry_id, one.digest) != one.digest:
             raise conflict(one.entry_id)
-    if total > settings.MAX_BODY_BYTES:
-        raise DomainError("BODY_TOO_LARGE", f"the batch is {total} bytes; the limit is {settings.MAX_BODY_BYTES}")
+    if total > limits.body_bytes:
+        raise DomainError("BODY_TOO_LARGE", f"the batch is {total} bytes; the limit is {limits.body_bytes}")
     return prepared
 
 

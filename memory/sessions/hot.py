@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.conf import settings
-
 from config.base import redis as base_redis
 from config.base.clock import to_micros
 from config.base.errors import DomainError
@@ -14,6 +12,7 @@ from config.base.redis import RUN_ID, RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from memory.sessions.context import MAX_SLOTS, Context, read_context
 from memory.sessions.entries import COMMITTED, GIVEN_BACK, MADE, QUEUED, Prepared, conflict, receipt_value
+from memory.sessions.limits import limits
 from memory.sessions.owners import Owner
 from memory.sessions.persist import existing
 from memory.sessions.reopen import ensure_attached, lease, reopen, take_out_of_use, undrained
@@ -28,9 +27,7 @@ ATTEMPTS = 12
 
 def _common(owner: Owner) -> list[Any]:
     """The first four arguments of every script that includes admit.lua."""
-    return [
-        RUN_ID, owner.actor_id, settings.SESSION_TTL_SECONDS, settings.SESSION_MAX_AGE_SECONDS * 1_000_000,
-    ]  # fmt: skip
+    return [RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us]
 
 
 def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) -> tuple[list[Any], list[bytes]]:
@@ -42,8 +39,8 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
     keys = (*owner.keys, owner.pending)
     ensure_attached()
     args = [
-        *_common(owner), settings.SESSION_WINDOW, owner.ident, current_trace_id(), "0",
-        settings.SESSION_BACKLOG_REFUSE,
+        RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us, limits.window, owner.ident, current_trace_id(), "0",
+        limits.backlog_refuse,
     ]  # fmt: skip
     for one in prepared:
         args += (one.entry_id, one.origin, one.digest, one.body, one.head)
@@ -105,7 +102,7 @@ def _tell_ids(owner: Owner, prepared: Sequence[Prepared]) -> None:
     with base_redis.translated():
         pipe = base_redis.state().pipeline(transaction=True)
         pipe.hset(owner.keys[2], mapping=fields)
-        pipe.expire(owner.keys[2], settings.SESSION_TTL_SECONDS)
+        pipe.expire(owner.keys[2], limits.ttl)
         pipe.execute()
 
 

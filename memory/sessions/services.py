@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
 from config.base import redis as base_redis
@@ -41,6 +40,7 @@ from memory.sessions.entries import (
 )
 from memory.sessions.hot import append_in_redis, run_context
 from memory.sessions.keys import GROUP
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
 from memory.sessions.numbering import given
 from memory.sessions.owners import Owner, admit, remember
@@ -163,7 +163,7 @@ def append_messages(
         raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
     owner = admit(caller, session_id, "write")
     prepared = prepare(messages)
-    read_last = min(read_last, settings.SESSION_WINDOW)
+    read_last = min(read_last, limits.window)
     try:
         reply, items = append_in_redis(owner, prepared, read_last)
     except RedisUnavailable:
@@ -171,7 +171,7 @@ def append_messages(
         return Appended(receipts, page_from_mysql(owner, limit=read_last, before=None)[0] if read_last else None)
     receipts = _receipts(prepared, reply)
     given.note(owner.pk, receipts[-1].seq)
-    if durability == "sync" or reply[4] > settings.SESSION_BACKLOG_SYNC:
+    if durability == "sync" or reply[4] > limits.backlog_sync:
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
     if read_last:

@@ -1,6 +1,6 @@
 """Other session stores, doing the same in the same run. Each is used as its documentation shows, and spared what it was
-not made for: RedisChatMessageHistory always reads everything, so it goes on in another session after ten turns, and reads
-12 to 30 messages, 21 on average. `naive` is no store: the least that keeps a window of 20 in one round trip."""
+not made for: RedisChatMessageHistory always reads everything, so it goes on in another session after ten turns: it
+reads 12 to 30 messages, 21 on average. `naive` is no store: the least that keeps a window of 20 in one round trip."""
 
 from __future__ import annotations
 
