@@ -67,3 +67,12 @@ FENCE = Key(
     readers="memory.sessions.locks",
     on_loss="numbers above all before are leased from MySQL",
 )
+SCRATCH = Key(
+    "sess:capacity:{run}",
+    "stream",
+    ttl=3600,
+    writers="memory.sessions.capacity",
+    readers="nobody",
+    on_loss="nothing: what a measurement would have queued",
+    scope="system",
+)

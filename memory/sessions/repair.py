@@ -93,7 +93,7 @@ def put_back(owner: Owner, wanted: set[str]) -> set[str]:
 
 
 def _entry(owner: Owner, found: dict[str, object]) -> Entry:
-    content, payload = str(found["content"]), found["payload"]
+    content, payload = str(found["content"]), found.get("payload")
     text = None if payload is None else canonical_json(payload)
     encoded = content.encode()
     return Entry(
