@@ -311,6 +311,8 @@ def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
         raise ValueError("not a message")
     if not 0 < body.seq < 2**63:
         raise ValueError("a number that no column holds")
+    if body.at_us <= 0:
+        raise ValueError("no time")
     payload = body.payload
     size = len(body.content.encode())
     if payload is not None:

@@ -15,7 +15,7 @@ from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from memory.sessions import hot, persist, selectors, services
 from memory.sessions.drain import drain
-from memory.sessions.entries import COMMITTED, QUEUED, made_entry_id, may_be_made, read_items
+from memory.sessions.entries import COMMITTED, QUEUED, made_entry_id, may_be_made, read_entry, read_items
 from memory.sessions.models import AgentMessage
 from tests.memory.sessions.helpers import ALICE, append, let_expire, make_message, make_session, owner, put, stored
 from tests.services import RedisServer
@@ -191,3 +191,20 @@ def test_the_drains_own_insert_fills_every_column_as_the_model_would() -> None:
     assert [(row.content, row.payload, row.created_at) for row in rows] == [
         (message.content, message.payload, message.created_at) for message in newest
     ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"entry_id":"e","role":"user","content":"x","seq":1}',
+        '{"entry_id":"e","role":"user","content":"x","seq":1,"at":0}',
+        '{"entry_id":"e","role":"user","content":"x","seq":true,"at":2}',
+        '{"entry_id":"e","role":"user","content":"x","seq":1.5,"at":2}',
+        '{"entry_id":"e","role":"user","content":null,"seq":1,"at":2}',
+        '{"entry_id":"e","role":"user","content":"\\ud800","seq":1,"at":2}',
+        "{",
+    ],
+)
+def test_what_is_no_message_in_the_stream_is_refused_not_repaired(body: str) -> None:
+    with pytest.raises(ValueError):
+        read_entry("1-1", {"k": "1 default customer s", "g": "", "x": "", "m": body})
