@@ -206,5 +206,5 @@ def test_the_drains_own_insert_fills_every_column_as_the_model_would() -> None:
     ],
 )
 def test_what_is_no_message_in_the_stream_is_refused_not_repaired(body: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="."):
         read_entry("1-1", {"k": "1 default customer s", "g": "", "x": "", "m": body})
