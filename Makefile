@@ -21,7 +21,8 @@ test: setup-test  ## the suite on MariaDB and on SQLite, with servers of its own
 check: setup-dev  ## lint, types, import directions, migrations and generated docs
 	@config/setup/check.sh
 
-bench: setup-test  ## every benchmark against its baseline
+bench: setup-test  ## every benchmark against its baseline (ARGS=--long, ARGS=--json)
+	@config/setup/bench.sh
 	@$(PY) -m tests.bench $(ARGS)
 
 setup-%:

@@ -76,7 +76,7 @@ def _problem(error: DomainError) -> HttpResponse:
     if error.status == 401:
         response["WWW-Authenticate"] = "Bearer"
     if error.status == 503:
-        response["Retry-After"] = "1"
+        response["Retry-After"] = str(error.extra.get("retry_after", 1))
     return response
 
 

@@ -245,6 +245,11 @@ SESSION_TTL_SECONDS = envint("SESSION_TTL_SECONDS", 7200, low=1)
 SESSION_MAX_AGE_SECONDS = envint("SESSION_MAX_AGE_SECONDS", 14400, low=1)
 SESSION_WINDOW = envint("SESSION_WINDOW", 20, low=1, high=200)
 SESSION_SEQ_LEASE = envint("SESSION_SEQ_LEASE", 1000, low=1)  # message numbers that MySQL leases to Redis at once
+# Entries of sess:pending past which an append commits by itself, and at which it is refused (503).
+SESSION_BACKLOG_SYNC = envint("SESSION_BACKLOG_SYNC", 20_000, low=0)
+SESSION_BACKLOG_REFUSE = envint(
+    "SESSION_BACKLOG_REFUSE", max(200_000, 2 * SESSION_BACKLOG_SYNC), low=SESSION_BACKLOG_SYNC + 1
+)
 PRINCIPAL_CACHE_SECONDS = 5.0
 
 # --- profiles -----------------------------------------------------------------------------------------------------

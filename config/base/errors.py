@@ -29,8 +29,11 @@ CATALOGUE: dict[str, ErrorKind] = {
     "METHOD_NOT_ALLOWED": ErrorKind(405, "the route exists, the method does not"),
     "ENTRY_CONFLICT": ErrorKind(409, "this entry_id exists in the session with other content"),
     "SESSION_CONFLICT": ErrorKind(409, "the session id exists with another customer"),
+    "SESSION_LOCKED": ErrorKind(409, "somebody else holds the session's lock"),
+    "LOCK_LOST": ErrorKind(409, "the session's lock was lost while it was held; what was done meanwhile may clash"),
     "VERSION_CONFLICT": ErrorKind(409, "it changed since the version you named; read it again"),
     "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
+    "DEAD_LETTER_CONFLICT": ErrorKind(409, "the dead letter was decided already, or its reason still stands"),
     "INVALID_TRANSITION": ErrorKind(409, "the alert's status does not allow this action"),
     "BODY_TOO_LARGE": ErrorKind(413, "the body is over the limit"),
     "MESSAGE_TOO_LARGE": ErrorKind(413, "one message is over 8 MiB"),
@@ -41,6 +44,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "CORE_READ_ONLY": ErrorKind(403, "the core system is connected read-only and accepts no writes"),
     "INTERNAL": ErrorKind(500, "a fault of ours; the trace id finds it in the log"),
     "REDIS_UNAVAILABLE": ErrorKind(503, "Redis is away and this operation cannot do without it"),
+    "BACKLOG_FULL": ErrorKind(503, "too many messages wait for the database; nothing was written, try again later"),
     "DATABASE_UNAVAILABLE": ErrorKind(503, "the database is away; nothing was written, try again"),
 }
 

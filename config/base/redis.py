@@ -6,15 +6,20 @@ What to do then (go to MySQL, refuse, carry on) is the caller's decision and is 
 
 from __future__ import annotations
 
+import builtins
 import hashlib
+import os
 import re
+import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import redis
 from django.conf import settings
 from redis.backoff import NoBackoff
@@ -59,7 +64,7 @@ class _Breaker:
         self._until = 0.0
 
     def check(self) -> None:
-        if time.monotonic() < self._until:
+        if self._until and time.monotonic() < self._until:
             raise RedisUnavailable("Redis timed out a moment ago")
 
     def trip(self) -> None:
@@ -87,11 +92,16 @@ def translated() -> Iterator[None]:
     except (RedisError, OSError) as error:
         if not is_away(error):
             raise
-        if isinstance(error, TimeoutError):
-            breaker.trip()
-        for listener in _outage_listeners:
-            listener()
-        raise RedisUnavailable(f"Redis is unavailable ({type(error).__name__})") from error
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> RedisUnavailable:
+    """What to raise for an error that means "away"; everybody who wants to know of outages is told."""
+    if isinstance(error, TimeoutError | builtins.TimeoutError):  # the driver's, and the socket's own
+        breaker.trip()
+    for listener in _outage_listeners:
+        listener()
+    return RedisUnavailable(f"Redis is unavailable ({type(error).__name__})")
 
 
 def _on_connect(connection: Any) -> None:
@@ -101,6 +111,8 @@ def _on_connect(connection: Any) -> None:
     Empty where the account may not call INFO: a restart is then not noticed, all else works.
     """
     connection.on_connect()
+    connection.unread = select.poll()
+    connection.unread.register(connection._sock, select.POLLIN)
     connection.server_run_id = ""
     connection.send_command("INFO", "server")
     try:
@@ -112,11 +124,48 @@ def _on_connect(connection: Any) -> None:
     connection.server_run_id = found[1] if found else ""
 
 
-_clients: dict[tuple[str, str], redis.Redis] = {}
+class Client(redis.Redis):
+    """redis-py's client, with a lane of connections that only scripts use.
+
+    The pool's own way of handing out a connection and taking it back (metrics, events, two reads of an empty socket)
+    costs as much as the round trip. A connection of the lane was taken from the pool once, stays in use there (so it
+    counts towards max_connections, and closing the client closes it), and lies here between two scripts.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lane: deque[Any] = deque()
+
+    def checkout(self) -> Any:
+        """A connection that is open and owes nobody an answer. Errors: the driver's own when it cannot be opened."""
+        try:
+            connection = self._lane.pop()
+        except IndexError:
+            return self.connection_pool.get_connection()
+        try:
+            # Something to read before anything was asked: the server closed it (a restart), or an old answer.
+            if connection._sock is not None and connection.unread.poll(0):
+                connection.disconnect()
+            if connection._sock is None:
+                connection.connect()
+        except BaseException:
+            self._lane.append(connection)
+            raise
+        return connection
+
+    def checkin(self, connection: Any) -> None:
+        self._lane.append(connection)
+
+    def drop_lane(self) -> None:
+        """In a forked child: the sockets are the parent's."""
+        self._lane = deque()
+
+
+_clients: dict[tuple[str, str], Client] = {}
 _clients_lock = threading.Lock()
 
 
-def client_for(url: str, *, decoding_errors: str = "strict") -> redis.Redis:
+def client_for(url: str, *, decoding_errors: str = "strict") -> Client:
     """The process-wide client of `url`: pooled, decoding UTF-8, no silent retries of its own.
 
     decoding_errors: `surrogateescape` for a reader that must be able to look at what is not UTF-8.
@@ -129,7 +178,7 @@ def client_for(url: str, *, decoding_errors: str = "strict") -> redis.Redis:
         with _clients_lock:
             client = _clients.get(kind)
             if client is None:
-                client = redis.Redis.from_url(
+                client = Client.from_url(
                     url,
                     decode_responses=True,
                     encoding_errors=decoding_errors,
@@ -144,7 +193,7 @@ def client_for(url: str, *, decoding_errors: str = "strict") -> redis.Redis:
     return client
 
 
-def state() -> redis.Redis:
+def state() -> Client:
     """Sessions, caches of record, streams: the Redis that runs with AOF and noeviction."""
     return client_for(settings.REDIS_URL)
 
@@ -156,6 +205,14 @@ def forget_clients() -> None:
             client.close()
         _clients.clear()
     breaker.reset()
+
+
+def _after_fork() -> None:
+    for client in list(_clients.values()):
+        client.drop_lane()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _RunId:
@@ -173,7 +230,7 @@ class Script:
     """A Lua file as a function: one EVALSHA, and EVAL once when the server does not know it yet.
 
     The server keeps a script that EVAL brought, so a restart costs one larger call and no extra round trip
-    beyond it. A line `--@include name` is replaced by `name.lua` of the same folder. RUN_ID among the arguments
+    beyond it. A line `--@include name` is replaced by `name.lua` of the same folder. RUN_ID as the first argument
     becomes the run id of the very server that the connection in use talks to.
     """
 
@@ -190,26 +247,63 @@ class Script:
         """The script `lua/{verb}.lua` in the folder of `module_file`."""
         return cls(Path(module_file).resolve().parent / "lua" / f"{verb}.lua")
 
-    def __call__(self, client: redis.Redis, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
-        """Runs on one connection of the client's pool, without the layers of execute_command: they cost as much as
-        the round trip, and the arguments must name the server of this connection."""
-        with translated():
-            pool = client.connection_pool
-            connection: Any = pool.get_connection()
+    def __call__(self, client: Client, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """The script's answer. Cost: 1 round trip. Errors: RedisUnavailable; ResponseError for a faulty script."""
+        return self._run(client, keys, args, ())[0]
+
+    def and_then(
+        self, client: Client, keys: Sequence[str], args: Sequence[Any], command: tuple[Any, ...]
+    ) -> tuple[Any, Any]:
+        """The script's answer, and the one of a command sent along with it, whose texts stay bytes.
+
+        For large answers: through Lua each element costs several times what the command itself does. Still 1 round
+        trip, but no transaction: another client may come in between. The command runs whatever the script says, so it
+        must be a read.
+        """
+        return self._run(client, keys, args, command)
+
+    def _run(
+        self, client: Client, keys: Sequence[str], args: Sequence[Any], command: tuple[Any, ...]
+    ) -> tuple[Any, Any]:
+        """On a connection of the client's lane, without the layers of execute_command: they cost as much as the round
+        trip, and the arguments must name the server of this connection."""
+        breaker.check()
+        try:
+            connection = client.checkout()
             try:
-                if RUN_ID in args:
-                    args = [connection.server_run_id if arg is RUN_ID else arg for arg in args]
+                if args and args[0] is RUN_ID:
+                    args = [connection.server_run_id, *args[1:]]
                 try:
-                    connection.send_command("EVALSHA", self.sha, len(keys), *keys, *args)
-                    return connection.read_response()
+                    return self._exchange(connection, ("EVALSHA", self.sha, len(keys), *keys, *args), command)
                 except NoScriptError:
-                    connection.send_command("EVAL", self.source, len(keys), *keys, *args)
-                    return connection.read_response()
-            except (ResponseError, NoScriptError):
-                raise  # a whole answer was read: the connection is in order
+                    return self._exchange(connection, ("EVAL", self.source, len(keys), *keys, *args), command)
+            except ResponseError:
+                raise  # whole answers were read: the connection is in order
             except BaseException:
                 # Anything else may have left an answer unread, which the next user would take for its own.
                 connection.disconnect()
                 raise
             finally:
-                pool.release(connection)
+                client.checkin(connection)
+        except (RedisError, OSError) as error:
+            if not is_away(error):
+                raise
+            raise _unavailable(error) from error
+
+    def _exchange(self, connection: Any, script: tuple[Any, ...], command: tuple[Any, ...]) -> tuple[Any, Any]:
+        packed = hiredis.pack_command(script)
+        if not command:
+            connection.send_packed_command((packed,), check_health=False)
+            return _whole(connection._parser.read_response()), None
+        connection.send_packed_command((packed + hiredis.pack_command(command),), check_health=False)
+        parser = connection._parser
+        answer = parser.read_response()
+        other = parser.read_response(disable_decoding=True)
+        return _whole(answer), _whole(other)
+
+
+def _whole(answer: Any) -> Any:
+    """The parser gives a server's error back as a value (what it raises is the connection's end)."""
+    if isinstance(answer, ResponseError):
+        raise answer
+    return answer

@@ -31,6 +31,9 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "auth.add_user",
         "auth.change_user",
         "auth.view_group",
+        # Why a queued message could not be stored, and what becomes of it; not what it says.
+        "memory.view_messagedeadletter",
+        "memory.change_messagedeadletter",
     ),
 }
 

@@ -16,6 +16,7 @@ from config.base.clock import now
 from config.base.db import retry_conflicts
 from config.base.trace import current_trace_id
 from memory.sessions.entries import COMMITTED, Entry, Prepared, Receipt, conflict
+from memory.sessions.models import AgentSession
 from memory.sessions.owners import Owner
 from memory.sessions.persist import existing, insert_entries
 from memory.sessions.reopen import locked, suspicion
@@ -46,16 +47,26 @@ def append_past_redis(owner: Owner, prepared: Sequence[Prepared]) -> list[Receip
                     fresh.append(entry_of(owner, one, numbers[one.entry_id], at))
             if fresh:
                 insert_entries(fresh)
-                row.seq_ceiling += len(fresh)
-                # Never the same time twice: clearing the mark is conditional on it.
-                row.detached_at = max(at, row.detached_at + timedelta(microseconds=1)) if row.detached_at else at
-                row.save(update_fields=["seq_ceiling", "detached_at"])
+                next_numbers(row, len(fresh))
             return [Receipt(one.entry_id, numbers[one.entry_id], COMMITTED) for one in prepared]
 
     # IntegrityError: the drain brought one of these entries at this moment; the next look finds it.
     receipts = retry_conflicts(work, also=(IntegrityError,))
     suspicion.raise_()
     return receipts
+
+
+def next_numbers(row: AgentSession, count: int) -> int:
+    """Takes numbers above everything leased, and marks the session: MySQL knows more of it than Redis.
+
+    The row is locked by the caller, and saved here. Returns the first of them.
+    """
+    first, at = row.seq_ceiling + 1, now()
+    row.seq_ceiling += count
+    # Never the same time twice: clearing the mark is conditional on it.
+    row.detached_at = max(at, row.detached_at + timedelta(microseconds=1)) if row.detached_at else at
+    row.save(update_fields=["seq_ceiling", "detached_at"])
+    return first
 
 
 def entry_of(owner: Owner, one: Prepared, seq: int, created_at: datetime, stream_id: str = "") -> Entry:

@@ -13,8 +13,9 @@ from django.db import DatabaseError
 
 from config.base import redis as base_redis
 from config.base.errors import DomainError
+from config.base.ids import ID_PATTERN
 from config.base.redis import Script
-from memory.sessions.entries import Entry, read_entry
+from memory.sessions.entries import Entry, read_entry, stream_ident
 from memory.sessions.keys import GROUP, PENDING
 from memory.sessions.models import MessageDeadLetter
 from memory.sessions.persist import bury, persist
@@ -60,6 +61,19 @@ def _read(taken: list[tuple[str, list[str]]]) -> tuple[list[Entry], list[tuple[s
     return entries, unreadable
 
 
+def _raw(entry: Entry) -> str:
+    ident = stream_ident(entry.session_pk, entry.tenant, entry.agent, entry.session_id)
+    return json.dumps({"ident": ident, "trace_id": entry.trace_id, "digest": entry.digest, "message": entry.raw})
+
+
+def _whose(fields: dict[str, str]) -> tuple[str, str]:
+    """Tenant and session of an entry that cannot be read, where it names them: so that the right people see it."""
+    parts = fields.get("k", "").split(" ")
+    if len(parts) == 4 and ID_PATTERN.match(parts[1]) and ID_PATTERN.match(parts[3]):
+        return parts[1], parts[3]
+    return "", ""
+
+
 def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_ms: int = IDLE_MS) -> Drained:
     """Takes one batch to MySQL; `total` is 0 when there is nothing to take.
 
@@ -81,14 +95,22 @@ def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_m
         bury(
             stream_id=entry.stream_id,
             reason=reason,
-            raw=json.dumps({"trace_id": entry.trace_id, "digest": entry.digest, "message": entry.raw}),
+            raw=_raw(entry),
             tenant=entry.tenant,
             session_id=entry.session_id,
             entry_id=entry.entry_id,
             seq=entry.seq,
         )
     for stream_id, fields, detail in unreadable:
-        bury(stream_id=stream_id, reason=Reason.UNREADABLE, raw=json.dumps(fields), detail=detail)
+        tenant, session_id = _whose(fields)
+        bury(
+            stream_id=stream_id,
+            reason=Reason.UNREADABLE,
+            raw=json.dumps(fields),
+            detail=detail,
+            tenant=tenant,
+            session_id=session_id,
+        )
     stream_ids = [stream_id for stream_id, _ in taken]
     _settle(client, [pending], [GROUP, len(stream_ids), *stream_ids])
     return Drained(len(outcome.stored), len(outcome.known), len(outcome.dead) + len(unreadable), 1)

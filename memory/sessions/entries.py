@@ -2,27 +2,32 @@
 
 In Redis a message is one JSON object, written here and never by cjson (which breaks large numbers, empty arrays and
 deep nesting): Lua only adds `,"seq":N,"at":us}` at its end. A message over INLINE_BYTES stands in the window with the
-head of its content and `"cut"`, its true size; the stream and MySQL hold it whole.
+head of its content and `"cut"`, its true size; the stream and MySQL hold it whole. No payload is no field: the window
+of twenty recorded messages then fits into 4 KiB, and the next size that the allocator has is 5.
+
+It is read back by msgspec: a third of the time that json takes, and the same values (integers of any size, floats to
+the last bit, text with NUL, any depth that got in); a test compares the two.
 """
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
-import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any
 
-from django.conf import settings
+import msgspec
 
 from config.base.clock import from_micros
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from config.base.ids import check_id, new_id
 from guard.access.models import Agent
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage
 
 ROLES = frozenset(AgentMessage.Role.values)
@@ -47,8 +52,11 @@ class NewMessage:
     payload: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+# Structs where one is made for each message of each call: made in a tenth of a frozen dataclass's time. gc=False: what
+# they hold came out of JSON or is text, so no cycle goes through them.
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """state: `committed` is in MySQL; `queued` survives the death of any process and is there within 5 s."""
 
     entry_id: str
@@ -56,14 +64,16 @@ class Receipt:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message as it is read. cut: 0, or the true size in bytes where this is only its head (never given out so)."""
+
     entry_id: str
     seq: int
     role: str
     content: str
-    payload: Any
-    at_us: int
+    payload: Any = None
+    at_us: int = msgspec.field(name="at", default=0)
+    cut: int = 0
 
     @property
     def created_at(self) -> datetime:
@@ -71,23 +81,44 @@ class Message:
         return from_micros(self.at_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A checked message, ready for Redis (`body`, `head`) and for MySQL."""
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A checked message, ready for Redis (`body`, `head`) and for MySQL.
+
+    origin: MADE, GIVEN or GIVEN_BACK; payload: canonical JSON; size: content and payload in UTF-8, bytes.
+    """
 
     entry_id: str
-    given: bool
+    origin: str
     role: str
     content: str
-    payload: str | None  # canonical JSON
+    payload: str | None
     digest: str
     size: int
     body: str
     head: str
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+# Where an entry id comes from, as append.lua is told.
+MADE, GIVEN, GIVEN_BACK = "0", "1", "2"
+
+
+def made_entry_id() -> str:
+    """A UUIDv7 whose last four digits are a checksum of the rest.
+
+    An id that was made for a call cannot be a repeat, so no receipt of it is kept in Redis: that halves what a session
+    takes there. Should somebody give it back all the same, the checksum tells that the stream and MySQL must be
+    asked. Of ids made elsewhere one in 65,536 passes too, and only costs that question.
+    """
+    start = new_id()[:32]
+    return f"{start}{zlib.crc32(start.encode()) & 0xFFFF:04x}"
+
+
+def may_be_made(entry_id: str) -> bool:
+    """Whether `made_entry_id` may have made this id."""
+    return len(entry_id) == 36 and entry_id[32:] == f"{zlib.crc32(entry_id[:32].encode()) & 0xFFFF:04x}"
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A numbered message that may or may not be in MySQL yet. stream_id: its place in the stream, '' if not there."""
 
     session_pk: int
@@ -124,9 +155,7 @@ class Entry:
         )
 
 
-def _payload_text(payload: Any, where: str) -> str | None:
-    if payload is None:
-        return None
+def _payload_text(payload: Any, where: str) -> str:
     try:
         text = canonical_json(payload)
     except RecursionError:
@@ -157,41 +186,50 @@ def _depth(value: Any) -> int:
     return deepest
 
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
 def content_digest(role: str, content: bytes, payload: str | None) -> str:
     """22 characters that stand for what a repeat must equal. JSON text holds no NUL, so the parts cannot run over."""
-    made = hashlib.blake2b(digest_size=16)
-    made.update(f"{role}\0{payload or ''}\0".encode())
+    made = hashlib.blake2b(f"{role}\0{payload or ''}\0".encode(), digest_size=16)
     made.update(content)
-    return base64.urlsafe_b64encode(made.digest())[:22].decode()
+    return binascii.b2a_base64(made.digest())[:22].translate(_URL_SAFE).decode()
 
 
-def _prepare_one(message: NewMessage, where: str) -> Prepared:
-    role, content = message.role, message.content
+def _prepare_one(message: NewMessage, index: int) -> Prepared:
+    role, content, entry_id = message.role, message.content, message.entry_id
     if role not in ROLES:
         known = ", ".join(AgentMessage.Role.values)
-        raise DomainError("INVALID_REQUEST", f"{where}.role {str(role)[:40]!r} does not exist; use {known}")
+        raise DomainError("INVALID_REQUEST", f"messages.{index}.role {str(role)[:40]!r} does not exist; use {known}")
     if not isinstance(content, str):
-        raise DomainError("INVALID_REQUEST", f"{where}.content is {type(content).__name__}, not text")
-    entry_id = message.entry_id
-    if entry_id is not None:
-        check_id(f"{where}.entry_id", entry_id)
-    payload = _payload_text(message.payload, where)
+        raise DomainError("INVALID_REQUEST", f"messages.{index}.content is {type(content).__name__}, not text")
+    origin = MADE
+    if entry_id is None:
+        entry_id = made_entry_id()
+    else:
+        check_id(f"messages.{index}.entry_id", entry_id)
+        origin = GIVEN_BACK if may_be_made(entry_id) else GIVEN
+    payload = None if message.payload is None else _payload_text(message.payload, f"messages.{index}")
     try:
         encoded = content.encode()
-        size = len(encoded) + (len(payload.encode()) if payload else 0)
+        size = len(encoded) if payload is None else len(encoded) + len(payload.encode())
     except UnicodeEncodeError:
-        raise DomainError("INVALID_REQUEST", f"{where} holds half of a surrogate pair, which is no text") from None
-    if size > settings.MAX_MESSAGE_BYTES:
-        raise DomainError("MESSAGE_TOO_LARGE", f"{where} is {size} bytes; the limit is {settings.MAX_MESSAGE_BYTES}")
-    made = entry_id or new_id()
-    start = f'{{"entry_id":"{made}","role":"{role}","content":'
-    body = f'{start}{encode_basestring(content)},"payload":{payload or "null"}'
+        raise DomainError(
+            "INVALID_REQUEST", f"messages.{index} holds half of a surrogate pair, which is no text"
+        ) from None
+    if size > limits.message_bytes:
+        raise DomainError("MESSAGE_TOO_LARGE", f"messages.{index} is {size} bytes; the limit is {limits.message_bytes}")
+    start = f'{{"entry_id":"{entry_id}","role":"{role}","content":'
+    body = (
+        f"{start}{encode_basestring(content)}"
+        if payload is None
+        else (f'{start}{encode_basestring(content)},"payload":{payload}')
+    )
     head = ""
     if size > INLINE_BYTES:
-        head = f'{start}{encode_basestring(content[:HEAD_CHARS])},"payload":null,"cut":{size}'
-    return Prepared(
-        made, entry_id is not None, role, content, payload, content_digest(role, encoded, payload), size, body, head
-    )
+        head = f'{start}{encode_basestring(content[:HEAD_CHARS])},"cut":{size}'
+    digest = content_digest(role, encoded, payload)
+    return Prepared(entry_id, origin, role, content, payload, digest, size, body, head)
 
 
 def prepare(messages: Sequence[NewMessage]) -> list[Prepared]:
@@ -202,16 +240,19 @@ def prepare(messages: Sequence[NewMessage]) -> list[Prepared]:
     """
     if not messages:
         raise DomainError("EMPTY_BATCH")
-    if len(messages) > settings.MAX_BATCH_MESSAGES:
-        raise DomainError("BATCH_TOO_LARGE", f"{len(messages)} messages; the limit is {settings.MAX_BATCH_MESSAGES}")
-    prepared = [_prepare_one(message, f"messages.{index}") for index, message in enumerate(messages)]
-    total = sum(one.size for one in prepared)
-    if total > settings.MAX_BODY_BYTES:
-        raise DomainError("BODY_TOO_LARGE", f"the batch is {total} bytes; the limit is {settings.MAX_BODY_BYTES}")
+    if len(messages) > limits.batch_messages:
+        raise DomainError("BATCH_TOO_LARGE", f"{len(messages)} messages; the limit is {limits.batch_messages}")
+    prepared: list[Prepared] = []
     digests: dict[str, str] = {}
-    for one in prepared:
-        if digests.setdefault(one.entry_id, one.digest) != one.digest:
+    total = 0
+    for index, message in enumerate(messages):
+        one = _prepare_one(message, index)
+        prepared.append(one)
+        total += one.size
+        if one.origin is not MADE and digests.setdefault(one.entry_id, one.digest) != one.digest:
             raise conflict(one.entry_id)
+    if total > limits.body_bytes:
+        raise DomainError("BODY_TOO_LARGE", f"the batch is {total} bytes; the limit is {limits.body_bytes}")
     return prepared
 
 
@@ -233,23 +274,26 @@ def window_item(entry: Entry, at_us: int) -> str:
     start = f'{{"entry_id":"{entry.entry_id}","role":"{entry.role}","content":'
     tail = f',"seq":{entry.seq},"at":{at_us}}}'
     if entry.size > INLINE_BYTES:
-        return f'{start}{encode_basestring(entry.content[:HEAD_CHARS])},"payload":null,"cut":{entry.size}{tail}'
-    payload = "null" if entry.payload is None else canonical_json(entry.payload)
-    return f'{start}{encode_basestring(entry.content)},"payload":{payload}{tail}'
+        return f'{start}{encode_basestring(entry.content[:HEAD_CHARS])},"cut":{entry.size}{tail}'
+    payload = "" if entry.payload is None else f',"payload":{canonical_json(entry.payload)}'
+    return f"{start}{encode_basestring(entry.content)}{payload}{tail}"
 
 
-def read_items(items: Sequence[str]) -> tuple[list[Message], list[str]]:
+_window = msgspec.json.Decoder(list[Message])
+
+
+def read_items(items: Sequence[bytes]) -> tuple[list[Message], list[str]]:
     """Window items as messages, and the entry ids of those that the window holds cut short."""
-    found = json.loads(f"[{','.join(items)}]")
-    messages = [
-        Message(item["entry_id"], item["seq"], item["role"], item["content"], item["payload"], item["at"])
-        for item in found
-    ]
-    return messages, [item["entry_id"] for item in found if "cut" in item]
+    messages = _window.decode(b"[" + b",".join(items) + b"]")
+    return messages, [message.entry_id for message in messages if message.cut]
 
 
 def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> str:
     return f"{session_pk} {tenant} {agent} {session_id}"
+
+
+_body = msgspec.json.Decoder(Message)
+_AGENTS = frozenset(Agent.values)
 
 
 def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
@@ -257,31 +301,36 @@ def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
     pk, tenant, agent, session_id = fields["k"].split(" ")
     for text in (agent, fields["g"], fields["x"], fields["m"]):
         text.encode()  # UnicodeEncodeError (a ValueError) where the bytes were not UTF-8
-    if agent not in Agent.values or len(fields["g"]) > 24 or len(fields["x"]) > 32:
+    if agent not in _AGENTS or len(fields["g"]) > 24 or len(fields["x"]) > 32:
         raise ValueError("not of this room's making")
-    body = json.loads(fields["m"])
-    role, content = body["role"], body["content"]
-    if role not in ROLES or not isinstance(content, str) or type(body["seq"]) is not int:
+    try:
+        body = _body.decode(fields["m"])
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    if body.role not in ROLES:
         raise ValueError("not a message")
-    if not 0 < body["seq"] < 2**63:
+    if not 0 < body.seq < 2**63:
         raise ValueError("a number that no column holds")
-    payload = body["payload"]
-    encoded = content.encode()
-    payload_size = 0 if payload is None else len(canonical_json(payload).encode())
+    if body.at_us <= 0:
+        raise ValueError("no time")
+    payload = body.payload
+    size = len(body.content.encode())
+    if payload is not None:
+        size += len(canonical_json(payload).encode())
     return Entry(
         session_pk=int(pk),
         tenant=tenant,
         agent=agent,
         session_id=session_id,
-        entry_id=check_id("entry_id", body["entry_id"]),
-        seq=body["seq"],
-        role=role,
-        content=content,
+        entry_id=check_id("entry_id", body.entry_id),
+        seq=body.seq,
+        role=body.role,
+        content=body.content,
         payload=payload,
-        size=len(encoded) + payload_size,
+        size=size,
         digest=fields["g"],
         trace_id=fields["x"],
-        created_at=from_micros(body["at"]),
+        created_at=from_micros(body.at_us),
         stream_id=stream_id,
         raw=fields["m"],
     )

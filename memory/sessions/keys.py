@@ -4,6 +4,10 @@ from django.conf import settings
 
 from config.base.keys import Key
 
+GROUP = "persist"
+LOCK_SECONDS = 30
+FENCE_SECONDS = 24 * 3600
+
 CTX = Key(
     "sess:{agent}:{session_id}:ctx",
     "hash",
@@ -47,4 +51,28 @@ EPOCH = Key(
     scope="system",
 )
 
-GROUP = "persist"
+LOCK = Key(
+    "sess:{agent}:{session_id}:lock",
+    "string",
+    ttl=LOCK_SECONDS,
+    writers="memory.sessions.locks",
+    readers="memory.sessions.locks",
+    on_loss="the holder is told when it renews; whoever takes the lock next has a higher fencing number",
+)
+FENCE = Key(
+    "sess:{agent}:{session_id}:fence",
+    "hash",
+    ttl=FENCE_SECONDS,
+    writers="memory.sessions.locks",
+    readers="memory.sessions.locks",
+    on_loss="numbers above all before are leased from MySQL",
+)
+SCRATCH = Key(
+    "sess:capacity:{run}",
+    "stream",
+    ttl=3600,
+    writers="memory.sessions.capacity",
+    readers="nobody",
+    on_loss="nothing: what a measurement would have queued",
+    scope="system",
+)

@@ -18,7 +18,9 @@ class AgentSession(models.Model):
     lease_to is 0) and `lease_epoch` names the Redis that got it, server process included: another Redis, or the same
     one emptied or restarted, starts above `seq_ceiling`, so that a number which a lost message held is never given
     to another. `detached_at`: MySQL has what Redis has not seen of this session (an append during an outage, a
-    deletion): Redis's state of it is to be rebuilt before it is used.
+    deletion): Redis's state of it is to be rebuilt before it is used. `opened_at`: when its state in Redis was last
+    made; SESSION_MAX_AGE_SECONDS later there is none, so nothing of it can be queued. `fence_ceiling`: the highest
+    fencing number that its lock may have given.
     """
 
     tenant = IdField(_("tenant"), default="default")
@@ -33,6 +35,8 @@ class AgentSession(models.Model):
     lease_to = models.PositiveBigIntegerField(default=0, editable=False)
     lease_epoch = IdField(blank=True, default="", editable=False)
     detached_at = models.DateTimeField(null=True, blank=True, editable=False)
+    opened_at = models.DateTimeField(null=True, blank=True, editable=False)
+    fence_ceiling = models.PositiveBigIntegerField(default=0, editable=False)
 
     class Meta:
         app_label = "memory"
@@ -45,6 +49,8 @@ class AgentSession(models.Model):
             models.UniqueConstraint(fields=["tenant", "session_id"], name="agent_session_id"),
         ]
         indexes = [
+            # reconcile --since: sessions that were in use lately
+            models.Index(fields=["opened_at"], name="agent_session_opened"),
             # reattach: the few that Redis is behind on
             models.Index(fields=["detached_at"], name="agent_session_detached"),
             # erasure and support: a customer's conversations
@@ -53,6 +59,50 @@ class AgentSession(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.agent}/{self.session_id}"
+
+
+class SessionNumbering(models.Model):
+    """Numbers of a session that no message has, and why: what `reconcile` explains gaps with.
+
+    A range that Redis numbered from and was given up (`outage`, `restarted`, `emptied`, `idle`): what of it is above
+    `used_to` was, as far as anybody knows, never given to a message. Written when the next range is leased, in the
+    same transaction, and by the drain for a repeat: never on the way of an append that Redis takes.
+    """
+
+    class Kind(models.TextChoices):
+        OUTAGE = "outage", _("messages were committed past Redis")
+        RESTARTED = "restarted", _("Redis was restarted")
+        EMPTIED = "emptied", _("Redis was emptied while the session was open in it")
+        IDLE = "idle", _("Redis was emptied when the session was no longer open in it")
+        REPEAT = "repeat", _("the same message came by another way under another number")
+        ACCEPTED = "accepted", _("an operator took note of the loss")
+
+    # No constraint in the database, as for messages: it would lock the session's row.
+    session_row = models.ForeignKey(
+        AgentSession,
+        on_delete=models.CASCADE,
+        related_name="numbering",
+        db_column="session_pk",
+        db_constraint=False,
+        db_index=False,  # the unique constraint begins with it
+    )
+    kind = models.CharField(max_length=16, choices=Kind)
+    first = models.PositiveBigIntegerField()
+    last = models.PositiveBigIntegerField()
+    used_to = models.PositiveBigIntegerField(default=0)
+    note = models.CharField(max_length=200, blank=True, default="")
+    at = models.DateTimeField(default=now)
+
+    class Meta:
+        app_label = "memory"
+        db_table = "session_numbering"
+        constraints = [
+            # A drain that died between its commit and the acknowledgement meets the repeat again.
+            models.UniqueConstraint(fields=["session_row", "kind", "first"], name="session_numbering_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.session_row_id} {self.kind} {self.first}-{self.last}"
 
 
 class AgentMessage(models.Model):
@@ -114,7 +164,8 @@ class AgentMessage(models.Model):
 
 class MessageDeadLetter(models.Model):
     """A queued entry that cannot become a message: its number is taken by another, its session is unknown, or it
-    cannot be read. Nothing is dropped: `raw` is the entry as it stood in the stream."""
+    cannot be read. Nothing is lost: `raw` is the entry as it stood in the stream, until an operator retries it (it
+    became a message) or drops it (its text is removed; the row still says which number it had, and who decided)."""
 
     class Reason(models.TextChoices):
         SEQ_TAKEN = "seq_taken", _("its number belongs to another message")
@@ -122,6 +173,10 @@ class MessageDeadLetter(models.Model):
         NO_SESSION = "no_session", _("its session does not exist")
         UNREADABLE = "unreadable", _("it cannot be read")
         REFUSED = "refused", _("the database refuses it")
+
+    class Settled(models.TextChoices):
+        RETRIED = "retried", _("retried")
+        DROPPED = "dropped", _("dropped")
 
     tenant = IdField(_("tenant"), blank=True, default="")
     session_id = IdField(_("session"), blank=True, default="")
@@ -132,6 +187,9 @@ class MessageDeadLetter(models.Model):
     stream_id = IdField(_("place in the stream"))
     raw = WholeTextField(_("entry"))
     created_at = models.DateTimeField(_("moved"), default=now)
+    settled = models.CharField(_("outcome"), max_length=16, choices=Settled, blank=True, default="")
+    settled_at = models.DateTimeField(_("decided"), null=True, blank=True)
+    settled_by = models.CharField(_("decided by"), max_length=150, blank=True, default="")
 
     class Meta:
         app_label = "memory"
@@ -142,6 +200,11 @@ class MessageDeadLetter(models.Model):
         constraints = [
             # A drain that died between its commit and the acknowledgement meets the entry again.
             models.UniqueConstraint(fields=["stream_id", "entry_id"], name="message_dead_letter_once"),
+        ]
+        indexes = [
+            # console: those that wait; reconcile: one session's
+            models.Index(fields=["tenant", "settled", "id"], name="message_dead_letter_waiting"),
+            models.Index(fields=["tenant", "session_id"], name="message_dead_letter_session"),
         ]
 
     def __str__(self) -> str:

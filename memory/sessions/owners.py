@@ -10,14 +10,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.conf import settings
-
 from config.base.errors import DomainError
 from config.base.ids import check_session_id
 from guard.access.matrix import Action, Resource
 from guard.access.services import Caller, authorize
 from memory.sessions.entries import stream_ident
 from memory.sessions.keys import CTX, IDS, MSGS, PENDING
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
 
 _REMEMBERED = 10_000
@@ -62,7 +61,7 @@ def _owner_of(row: AgentSession) -> Owner:
 def remember(row: AgentSession) -> Owner:
     owner = _owner_of(row)
     # The prefix is part of the key: it stands for the environment that the row belongs to.
-    key = (settings.REDIS_KEY_PREFIX, row.tenant, row.session_id)
+    key = (limits.prefix, row.tenant, row.session_id)
     with _lock:
         _cache[key] = owner
         _cache.move_to_end(key)
@@ -83,7 +82,7 @@ def forget_owners() -> None:
 
 def find_owner(tenant: str, session_id: str) -> Owner | None:
     """No query when this process has met the session before, else one."""
-    key = (settings.REDIS_KEY_PREFIX, tenant, session_id)
+    key = (limits.prefix, tenant, session_id)
     with _lock:
         owner = _cache.get(key)
         if owner is not None:

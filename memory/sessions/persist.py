@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 
 from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
 
@@ -18,6 +19,7 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.sessions.entries import Entry
 from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
+from memory.sessions.numbering import note_repeats
 
 logger = logging.getLogger(__name__)
 
@@ -44,15 +46,39 @@ class Outcome:
         return [*self.stored, *self.known, *(entry for entry, _ in self.dead)]
 
 
-def _statements(rows: Iterable[AgentMessage]) -> Iterator[list[AgentMessage]]:
-    part: list[AgentMessage] = []
+# The INSERT is written here: the ORM's takes five times the time of the rest of the drain. Numbers, times and what is
+# the same for every message stand in the statement; text goes through the driver. A test compares the columns.
+_TEXTS = ("tenant", "agent", "session_id", "entry_id", "role", "content", "payload", "digest", "trace_id")
+_NUMBERS = ("session_pk", "seq", "size", "created_at")
+_CONSTANTS = {"parent_entry_id": "", "run_id": "", "entry_type": AgentMessage.EntryType.MESSAGE.value}
+_INSERT = f"INSERT INTO agent_message ({', '.join([*_TEXTS, *_NUMBERS, *_CONSTANTS])}) VALUES "  # noqa: S608 - our own names
+_START = f"({', '.join(['%s'] * len(_TEXTS))}, "
+_END = f", {', '.join(repr(value) for value in _CONSTANTS.values())})"
+
+
+def _insert_rows(entries: Sequence[Entry]) -> None:
+    rows: list[str] = []
+    texts: list[str | None] = []
+    for entry in entries:
+        created_at = entry.created_at.astimezone(UTC).replace(tzinfo=None)
+        rows.append(f"{_START}{entry.session_pk:d}, {entry.seq:d}, {entry.size:d}, '{created_at}'{_END}")
+        texts += (
+            entry.tenant, entry.agent, entry.session_id, entry.entry_id, entry.role, entry.content,
+            None if entry.payload is None else canonical_json(entry.payload), entry.digest, entry.trace_id,
+        )  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(_INSERT + ",".join(rows), texts)
+
+
+def _statements(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    part: list[Entry] = []
     size = 0
-    for row in rows:
-        if part and (len(part) >= STATEMENT_ROWS or size + row.size > STATEMENT_BYTES):
+    for entry in entries:
+        if part and (len(part) >= STATEMENT_ROWS or size + entry.size > STATEMENT_BYTES):
             yield part
             part, size = [], 0
-        part.append(row)
-        size += row.size
+        part.append(entry)
+        size += entry.size
     if part:
         yield part
 
@@ -78,12 +104,11 @@ def _insert_in_pieces(row: AgentMessage) -> None:
 
 def insert_entries(entries: Sequence[Entry]) -> None:
     """Plain INSERTs, in the caller's transaction. Errors: IntegrityError when one is there already."""
-    rows = [entry.row() for entry in entries]
-    for part in _statements(rows):
+    for part in _statements(entries):
         if len(part) == 1 and part[0].size > STATEMENT_BYTES and connection.vendor == "mysql":
-            _insert_in_pieces(part[0])
+            _insert_in_pieces(part[0].row())
         else:
-            AgentMessage.objects.bulk_create(part)
+            _insert_rows(part)
 
 
 def existing(session_pk: int, entry_ids: Sequence[str]) -> dict[str, AgentMessage]:
@@ -187,6 +212,13 @@ def persist(entries: Sequence[Entry]) -> Outcome:
         else:
             outcome.dead.append((entry, Reason.NO_SESSION))
     _store(known_sessions, outcome)
+    note_repeats(
+        [
+            (entry, outcome.numbers[entry.session_pk, entry.entry_id])
+            for entry in outcome.known
+            if outcome.numbers[entry.session_pk, entry.entry_id] != entry.seq
+        ]
+    )
     return outcome
 
 

@@ -17,13 +17,14 @@ from django.conf import settings
 from django.db import transaction
 
 from config.base import redis as base_redis
-from config.base.clock import to_micros
+from config.base.clock import now, to_micros
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.redis import RUN_ID, Script
-from memory.sessions.entries import COMMITTED, QUEUED, Entry, read_entry, receipt_value, window_item
+from memory.sessions.entries import COMMITTED, QUEUED, Entry, may_be_made, read_entry, receipt_value, window_item
 from memory.sessions.keys import EPOCH
 from memory.sessions.models import AgentMessage, AgentSession
+from memory.sessions.numbering import given, new_epoch, note_given_up
 from memory.sessions.owners import Owner, owner_of_row
 
 logger = logging.getLogger(__name__)
@@ -76,14 +77,17 @@ def _entry_of(row: AgentMessage) -> Entry:
     )  # fmt: skip
 
 
-def _range_after(row: AgentSession, origin: str, last: int) -> int:
+def _range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> int:
     """Chooses the numbers that Redis goes on with; gives back the last one used before them. Changes `row`.
+
+    seen_seq: the last number that Redis's state of the session names, 0 where there is none.
 
     The same Redis goes on in its range, without a gap: nothing it numbered is unknown. Any other may have lost
     queued messages, so it starts above every number that was ever leased.
     """
     if row.lease_epoch == origin and row.lease_to and row.lease_from - 1 <= last < row.lease_to:
         return last
+    note_given_up(row, origin, seen_seq, given.highest(row.pk))
     start = row.seq_ceiling
     row.lease_from, row.lease_to = start + 1, start + settings.SESSION_SEQ_LEASE
     row.seq_ceiling = row.lease_to
@@ -97,7 +101,7 @@ def reopen(owner: Owner) -> bool:
     Steps: 1. see what Redis has; 2. lock the row, so that no append past Redis takes numbers meanwhile; 3. read the
     stream, then MySQL (in this order: an entry is in one of them); 4. take a range, commit; 5. write it to Redis if
     it is still as it was seen in 1. Returns whether a clean context was opened by this call.
-    Cost: 3 Redis round trips, 5 queries.
+    Cost: 3 Redis round trips, 5 queries (6 where a former range is given up).
     Errors: SESSION_NOT_FOUND, SESSION_DELETED, RedisUnavailable.
     """
     client = base_redis.state()
@@ -106,7 +110,7 @@ def reopen(owner: Owner) -> bool:
         client,
         [ctx, EPOCH()],
         [
-            RUN_ID, secrets.token_hex(8), settings.SESSION_MAX_AGE_SECONDS * 1_000_000,
+            RUN_ID, new_epoch(), settings.SESSION_MAX_AGE_SECONDS * 1_000_000,
             min(60, settings.SESSION_TTL_SECONDS),
         ],
     )  # fmt: skip
@@ -139,8 +143,9 @@ def reopen(owner: Owner) -> bool:
             receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in queued]
             last = max((seq for _, seq, *_ in receipts), default=row.lease_from - 1)
             firsts = [entry.seq for entry in queued] + ([lowest] if lowest is not None else [])
-            start = _range_after(row, origin, last)
-            row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch"])
+            start = _range_after(row, origin, last, int(seen_seq or 0))
+            row.opened_at = now()
+            row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch", "opened_at"])
             newest = sorted([*newest, *queued], key=lambda entry: entry.seq)[-settings.SESSION_WINDOW :]
             return row, start, newest, receipts, min(firsts, default=None), whole
 
@@ -148,7 +153,8 @@ def reopen(owner: Owner) -> bool:
     items = [window_item(entry, to_micros(entry.created_at)) for entry in newest]
     pairs: list[str] = []
     for entry_id, seq, at, receipt_state, digest in receipts:
-        pairs += [entry_id, receipt_value(seq, to_micros(at), receipt_state, digest)]
+        if not may_be_made(entry_id):
+            pairs += [entry_id, receipt_value(seq, to_micros(at), receipt_state, digest)]
     answer = _open(
         client,
         [ctx, msgs, ids, EPOCH()],
@@ -166,9 +172,10 @@ def reopen(owner: Owner) -> bool:
     return bool(answer == "OK" and state != "behind")
 
 
-def lease(owner: Owner, *, ceiling: int, origin: str, needed: int) -> None:
+def lease(owner: Owner, *, ceiling: int, origin: str, needed: int, room: int = 0) -> None:
     """Leases the next range of numbers to Redis, when its present one ends at `ceiling`.
 
+    needed: numbers that the batch at hand takes. room: how many there must be, after others have taken theirs.
     origin: the Redis that asks, as `lease_epoch` names it: a range leased to another is never handed on.
     The raise is committed before Redis hears of it. A range that somebody raised for this Redis already is handed on
     as it is. Where nobody numbered past Redis meanwhile, the range simply grows.
@@ -178,10 +185,12 @@ def lease(owner: Owner, *, ceiling: int, origin: str, needed: int) -> None:
     def work() -> AgentSession:
         with transaction.atomic(durable=True):
             row = locked(owner)
-            more = max(settings.SESSION_SEQ_LEASE, needed)
+            more = max(settings.SESSION_SEQ_LEASE, needed, room)
             if row.lease_epoch != origin or row.lease_to != row.seq_ceiling:
+                # The batch did not fit: Redis has used all but fewer numbers than it needs.
+                note_given_up(row, origin, ceiling - needed + 1, given.highest(row.pk))
                 row.lease_from, row.lease_to = row.seq_ceiling + 1, row.seq_ceiling + more
-            elif row.lease_to <= ceiling:
+            elif row.lease_to < ceiling + max(needed, room):
                 row.lease_to += more
             else:
                 return row
@@ -246,6 +255,11 @@ def close_in_redis(owner: Owner) -> None:
     _close(base_redis.state(), owner.keys, [owner.actor_id, settings.SESSION_TTL_SECONDS])
 
 
+def take_out_of_use(owner: Owner) -> None:
+    """Redis's state of a session is made again before its next use; its context stays. Errors: RedisUnavailable."""
+    _detach(base_redis.state(), owner.keys)
+
+
 def reattach(*, batch: int = 1000) -> int:
     """Takes Redis's outdated state of sessions out of use: those that went on in MySQL while it was away.
 
@@ -253,7 +267,6 @@ def reattach(*, batch: int = 1000) -> int:
     Returns how many. Errors: RedisUnavailable (the rest stays marked).
     """
     done = 0
-    client = base_redis.state()
     while True:
         rows = list(AgentSession.objects.filter(detached_at__isnull=False).order_by("pk")[:batch])
         for row in rows:
@@ -261,7 +274,7 @@ def reattach(*, batch: int = 1000) -> int:
             if row.deleted_at is not None:
                 close_in_redis(owner)
             else:
-                _detach(client, owner.keys)
+                take_out_of_use(owner)
             # Conditional: an append past Redis that came meanwhile has set another time, and stays marked.
             done += clear_mark(row.pk, row.detached_at)
         if len(rows) < batch:

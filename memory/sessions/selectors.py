@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from django.conf import settings
 
 from config.base.clock import to_micros
@@ -161,7 +162,7 @@ def with_whole(owner: Owner, messages: Sequence[Message], cut: Sequence[str]) ->
         if message.entry_id in whole:
             # Number and time stay the window's: during an outage the same message may also have come another way.
             found = whole[message.entry_id]
-            message = replace(message, content=found.content, payload=found.payload)
+            message = msgspec.structs.replace(message, content=found.content, payload=found.payload, cut=0)
         elif message.entry_id in cut:
             # A head is never passed off as the message; what became of it stands in the dead letters.
             logger.error("large message %s of session %s is nowhere whole", message.entry_id, owner.session_id)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
 from config.base import redis as base_redis
@@ -41,7 +40,9 @@ from memory.sessions.entries import (
 )
 from memory.sessions.hot import append_in_redis, run_context
 from memory.sessions.keys import GROUP
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
+from memory.sessions.numbering import given
 from memory.sessions.owners import Owner, admit, remember
 from memory.sessions.persist import persist
 from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion
@@ -151,31 +152,33 @@ def append_messages(
     same batch are numbered next to each other. An id given twice in one batch with one content is one entry.
     durability: `async` is queued (in MySQL within 5 s); `sync` is in MySQL when this returns. Should MySQL fail after
     Redis took a sync batch, its receipts say `queued`: it is in the stream and will be drained.
+    Where more than SESSION_BACKLOG_SYNC entries wait for the drain, async commits too: whoever writes pays, and the
+    queue stops growing; from SESSION_BACKLOG_REFUSE on nothing new is taken. The script counts: no round trip more.
     read_last: also answer with so many of the newest messages (at most the window), in the same round trip.
     Cost, warm: async 1 round trip, 0 queries; sync 2 round trips, 2 queries.
     Redis away: committed in MySQL, above every number leased. An append whose answer was lost is sent there too, with
     the same entry ids: whichever way comes second finds the entry and drops out, and the receipt says MySQL's number.
     Not inside a transaction of the caller's (RuntimeError): numbers are leased before they are used.
-    Errors: see `prepare` and `admit`; ENTRY_CONFLICT (409), SESSION_DELETED (410).
+    Errors: see `prepare` and `admit`; ENTRY_CONFLICT (409), SESSION_DELETED (410), BACKLOG_FULL (503,
+    `retry_after` s; a repeat of what is there is still answered).
     """
     if durability not in ("async", "sync"):
         raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
     owner = admit(caller, session_id, "write")
     prepared = prepare(messages)
+    read_last = min(read_last, limits.window)
     try:
-        reply = append_in_redis(owner, prepared, read_last)
+        reply, items = append_in_redis(owner, prepared, read_last)
     except RedisUnavailable:
         receipts = append_past_redis(owner, prepared)
-        newest = None
-        if read_last:
-            newest = page_from_mysql(owner, limit=min(read_last, settings.SESSION_WINDOW), before=None)[0]
-        return Appended(receipts, newest)
+        return Appended(receipts, page_from_mysql(owner, limit=read_last, before=None)[0] if read_last else None)
     receipts = _receipts(prepared, reply)
-    if durability == "sync":
+    given.note(owner.pk, receipts[-1].seq)
+    if durability == "sync" or reply[4] > limits.backlog_sync:
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
     if read_last:
-        newest, cut = read_items(reply[4])
+        newest, cut = read_items(items)
         if cut:
             newest = with_whole(owner, newest, cut)
     return Appended(receipts, newest)
@@ -184,12 +187,8 @@ def append_messages(
 def _receipts(prepared: Sequence[Prepared], reply: Sequence[Any]) -> list[Receipt]:
     flat = reply[3]
     return [
-        Receipt(
-            one.entry_id,
-            int(flat[3 * n]),
-            STATE_NAME[flat[3 * n + 2][1]] if flat[3 * n + 2][0] == "=" else QUEUED,
-        )
-        for n, one in enumerate(prepared)
+        Receipt(one.entry_id, int(seq), STATE_NAME[place[1]] if place[0] == "=" else QUEUED)
+        for one, seq, place in zip(prepared, flat[::3], flat[2::3], strict=True)
     ]
 
 

@@ -1,6 +1,7 @@
-"""`make bench`: every benchmark beside its baseline in the same run, printed as ratios (`ARGS=--json` for programs).
+"""`make bench`: every benchmark beside its baseline and its peers in the same run, as ratios (see docs/benchmarks.md).
 
-Runs on servers of its own. On a busy machine absolute rates mean little; the ratios are what to compare.
+Runs on a MariaDB and a Redis of its own (AOF, fsync every second, as in production). On a busy machine absolute rates
+mean little; the ratios are what to compare.
 """
 
 from __future__ import annotations
@@ -9,56 +10,115 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+PROJECT = Path(__file__).resolve().parents[2]
 
-def measure(seconds: float, port: int) -> list[dict[str, Any]]:
+
+@dataclass
+class Row:
+    """One comparison. target: the least ratio that is good enough, 0 where there is none."""
+
+    benchmark: str
+    measured: float
+    baseline: str
+    base: float
+    target: float = 0.0
+    note: str = ""
+    lower_is_better: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return self.measured / self.base if self.base else 0.0
+
+    @property
+    def verdict(self) -> str:
+        if not self.target:
+            return ""
+        return "met" if (self.ratio <= self.target if self.lower_is_better else self.ratio >= self.target) else "MISSED"
+
+
+def turns(seconds: float, found: list[Any]) -> Iterator[Row]:
+    from memory.sessions.drain import drain
+    from tests.bench.rates import interleaved
+    from tests.bench.turn import turn_slices
+
+    slices = {**turn_slices(), **{peer.name: peer.turn for peer in found}}
+    rates = interleaved(slices, seconds, between=drain)
+    ping = rates["PING"]
+    yield Row("EVALSHA return 1, without the client's layers", rates["EVALSHA return 1"], "PING", ping)
+    yield Row("turn: append 2 answering the last 20 (1 call)", rates["one call"], "PING", ping, 0.40)
+    yield Row("turn: append 2, read 20 (2 calls)", rates["two calls"], "PING", ping)
+    for peer in found:
+        yield Row(f"turn of {peer.name}", rates[peer.name], "PING", ping)
+    for name, target in (("RedisSession", 4.0), ("RedisChatMessageHistory", 3.5), ("SQLAlchemySession", 0.0)):
+        if name in rates:
+            yield Row("turn (1 call)", rates["one call"], name, rates[name], target)
+
+
+def writers(found: list[Any]) -> Iterator[Row]:
+    from tests.bench.turn import writers_rate
+
+    own = [writers_rate(16, 50) for _ in range(3)]
+    rate = sorted(rate for rate, _ in own)[1]
+    note = f"lost: {sum(lost for _, lost in own)} of {3 * 800}"
+    yield Row("16 first writers on one session, appends", rate, "2,000/s", 2000.0, 1.0, note)
+    for peer in found:
+        if peer.writers is None:
+            continue
+        theirs, lost = peer.writers(16, 50)
+        target = 10.0 if peer.name == "RedisSession" else 0.0
+        yield Row("16 first writers on one session", rate, peer.name, theirs, target, f"it lost: {lost} of 800")
+
+
+def draining(seconds: float, long: bool) -> Iterator[Row]:
+    from tests.bench.drain import drain_rates, lag
+
+    rates = drain_rates()
+    yield Row("drain, rows", rates["drain"], "raw executemany", rates["raw"], 0.8)
+    if long:
+        seen = lag(rates["drain"] / 2, seconds)
+        note = (
+            f"p50 {seen['p50']:.2f} s, max {seen['max']:.2f} s at {seen['rate']:.0f} messages/s for {seconds:.0f} s, "
+            f"lost: {seen['lost']:.0f}"
+        )
+        yield Row("lag to the database at half that rate, p99 in s", seen["p99"], "2 s", 2.0, 1.0, note, True)
+
+
+def serving(seconds: float, port: int) -> Iterator[Row]:
     from tests.bench.http import http_rates, wait_until_serving
-    from tests.bench.turn import turn_rates, writers_rate
 
-    turn = turn_rates(seconds)
-    writers = max(writers_rate(16, 100) for _ in range(3))
     wait_until_serving(port)
-    http = http_rates(port, seconds)
-
-    def row(name: str, rate: float, baseline: str, base: float) -> dict[str, Any]:
-        return {
-            "benchmark": name,
-            "per_second": round(rate, 1),
-            "baseline": baseline,
-            "baseline_per_second": round(base, 1),
-            "ratio": round(rate / base, 3),
-        }
-
-    return [
-        row("turn: append 2, read 20 (2 round trips)", turn["turn"], "PING", turn["ping"]),
-        row("turn: append 2 answering the last 20 (1 round trip)", turn["turn_one_call"], "PING", turn["ping"]),
-        row("16 writers on one session, appends", writers, "PING", turn["ping"]),
-        row("HTTP append of a turn", http["append"], "bare endpoint", http["bare"]),
-    ]
+    rates = http_rates(port, seconds)
+    yield Row("HTTP append of a turn", rates["append"], "bare endpoint", rates["bare"], 0.5)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--seconds", type=float, default=6.0, help="for each measurement (default 6)")
-    options = parser.parse_args()
+@contextmanager
+def installation() -> Iterator[tuple[dict[str, str], str]]:
+    """Servers and a migrated database; gives the environment and the URL of a database for the peers."""
+    from tests.services import services
 
-    from config.supervisor import process as processes
-    from config.supervisor.redis_server import free_port
-    from tests.services import RedisServer, temporary_directory
+    with services() as env:
+        import MySQLdb
+        import redis
 
-    with temporary_directory("xinghuo-bench-") as directory:
-        redis = RedisServer(Path(directory) / "redis").start()
-        redis.client().config_set("appendfsync", "everysec")  # as in production; tests run with `always`
+        redis.Redis.from_url(env["REDIS_URL"]).config_set("appendfsync", "everysec")  # the tests' servers say `always`
+        port = int(env["DATABASE_URL"].rsplit(":", 1)[1].split("/")[0])
+        database = MySQLdb.connect(host="127.0.0.1", port=port, user="root")
+        # As in production; the tests' server does not wait for its disk.
+        database.cursor().execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+        database.cursor().execute("CREATE DATABASE peers CHARACTER SET utf8mb4")
+        database.close()
         own = {
+            **env,
             "DJANGO_SETTINGS_MODULE": "config.settings",
-            "DATA_DIR": str(Path(directory) / "var"),
-            "REDIS_URL": redis.url,
             "SECRET_KEY": "only-for-the-benchmark",
             "LOG_LEVEL": "WARNING",
-            **dict.fromkeys(("DATABASE_URL", "CORE_DATABASE_URL", "CACHE_REDIS_URL", "CHANNEL_REDIS_URL"), ""),
+            **dict.fromkeys(("CORE_DATABASE_URL", "CACHE_REDIS_URL", "CHANNEL_REDIS_URL"), ""),
             **dict.fromkeys(("CELERY_BROKER_URL", "REDIS_KEY_PREFIX"), ""),
         }
         os.environ.update(own)
@@ -68,24 +128,51 @@ def main() -> int:
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
+        yield own, f"mysql+aiomysql://root@127.0.0.1:{port}/peers?charset=utf8mb4"
+
+
+def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
+    from config.supervisor import process as processes
+    from config.supervisor.redis_server import free_port
+
+    rows: list[Row] = []
+    with installation() as (env, peers_url):
+        from tests.bench.peers import peers
+
+        found, missing = peers(env["REDIS_URL"], peers_url)
+        rows += turns(seconds, found)
+        rows += writers(found)
+        for peer in found:
+            peer.close()
+        rows += draining(lag_seconds, long)
         port = free_port()
-        server = processes.start(
-            [sys.executable, "-m", "tests.bench.serve", str(port)], env=own, cwd=Path(__file__).resolve().parents[2]
-        )
+        server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)
         try:
-            rows = measure(options.seconds, port)
+            rows += serving(seconds, port)
         finally:
             processes.stop(server)
-            redis.stop()
+        rows += [Row(f"{name} is not there", 0.0, "", 0.0, note=why) for name, why in missing.items()]
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each rate (default 4)")
+    parser.add_argument("--long", action="store_true", help="also the database's lag under load")
+    parser.add_argument("--lag-seconds", type=float, default=60.0, help="how long the load of --long is (default 60)")
+    options = parser.parse_args()
+    rows = measure(options.seconds, options.long, options.lag_seconds)
     if options.json:
-        print(json.dumps(rows))
-    else:
-        print(f"{'benchmark':<54}{'per second':>12}  {'baseline':<15}{'per second':>12}{'ratio':>8}")
-        for row in rows:
-            print(
-                f"{row['benchmark']:<54}{row['per_second']:>12.1f}  {row['baseline']:<15}"
-                f"{row['baseline_per_second']:>12.1f}{row['ratio']:>8.3f}"
-            )
+        print(json.dumps([{**asdict(row), "ratio": round(row.ratio, 3), "verdict": row.verdict} for row in rows]))
+        return 0
+    print(f"{'benchmark':<48}{'measured':>10}  {'beside':<24}{'measured':>10}{'ratio':>9}{'target':>8}  ")
+    for row in rows:
+        target = f"{'<=' if row.lower_is_better else '>='} {row.target:g}" if row.target else ""
+        print(
+            f"{row.benchmark:<48}{row.measured:>10.1f}  {row.baseline:<24}{row.base:>10.1f}"
+            f"{row.ratio:>9.3f}{target:>8}  {row.verdict:<7}{row.note}".rstrip()
+        )
     return 0
 
 

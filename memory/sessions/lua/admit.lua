@@ -16,10 +16,10 @@ local function admit(ctx, server, actor, max_age)
   return {seq = tonumber(c[5]), ceiling = tonumber(c[6]), whole = c[7] == '1', first = c[8]}, now
 end
 
--- Renews the keys' time to live, and gives one to a key that has none. What was renewed within this second is left
--- alone: each EXPIRE goes into the append-only file, and a read should not write.
+-- Renews the keys' time to live, and gives one to keys that have none. All three are renewed together, when ctx is due:
+-- what was renewed within this second is left alone, for each EXPIRE goes into the append-only file.
 local function renew(keys, ttl)
-  for i = 1, 3 do
-    if redis.call('PTTL', keys[i]) < ttl * 1000 - 1000 then redis.call('EXPIRE', keys[i], ttl) end
+  if redis.call('PTTL', keys[1]) < ttl * 1000 - 1000 then
+    for i = 1, 3 do redis.call('EXPIRE', keys[i], ttl) end
   end
 end

@@ -78,13 +78,15 @@ def make_agent(agent: str, actor_id: str = "", tenant: str = "default") -> Agent
 def counted_round_trips(monkeypatch: Any) -> Iterator[list[str]]:
     """Names of the commands that this process sends to Redis meanwhile, one for each round trip."""
     sent: list[str] = []
-    original = AbstractConnection.send_command
+    original = AbstractConnection.send_packed_command
 
-    def send(self: Any, *args: Any, **options: Any) -> Any:
-        if args[0] not in {"HELLO", "SELECT", "INFO", "CLIENT", "CLIENT SETINFO"}:  # a new connection's greeting
-            sent.append(str(args[0]))
-        return original(self, *args, **options)
+    def send(self: Any, command: Any, check_health: bool = True) -> Any:
+        packed = command if isinstance(command, bytes) else b"".join(command)
+        name = packed.split(b"\r\n", 3)[2].decode()
+        if name not in {"HELLO", "SELECT", "INFO", "CLIENT"}:  # a new connection's greeting
+            sent.append(name)
+        return original(self, command, check_health)
 
     with monkeypatch.context() as patch:
-        patch.setattr(AbstractConnection, "send_command", send)
+        patch.setattr(AbstractConnection, "send_packed_command", send)
         yield sent

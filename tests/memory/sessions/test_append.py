@@ -9,7 +9,7 @@ import pytest
 
 from config.base import redis as base_redis
 from config.base.errors import DomainError
-from memory.sessions import selectors
+from memory.sessions import hot, selectors
 from memory.sessions.drain import backlog, drain
 from memory.sessions.entries import COMMITTED, QUEUED, NewMessage
 from memory.sessions.models import AgentMessage, AgentSession
@@ -146,6 +146,28 @@ def test_numbers_go_on_without_a_gap_from_lease_to_lease(settings: Any) -> None:
     let_expire(session)
     assert [r.seq for r in append(session, "y", "z")] == [17, 18]
     assert AgentSession.objects.get().seq_ceiling >= 18
+
+
+def test_a_writer_whose_new_range_others_use_up_gets_a_larger_one(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SESSION_SEQ_LEASE = 2
+    session = make_session()
+    append(session, "a", "b")
+    original, greedy = hot.lease, []
+
+    def lease(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        if len(greedy) < 20 and (not greedy or greedy[-1] != "busy"):
+            greedy.append("busy")
+            append(session, "greedy", "greedy")
+            greedy.append("done")
+
+    monkeypatch.setattr(hot, "lease", lease)
+    (receipt,) = append(session, "patient")
+    drain()
+    assert [seq for seq, _ in stored(session)] == list(range(1, receipt.seq + 1))
+    assert receipt.state == QUEUED
 
 
 def test_the_window_is_bounded_and_older_pages_come_from_the_database(settings: Any) -> None:

@@ -12,7 +12,7 @@ from config.base import redis as base_redis
 from config.base.errors import DomainError
 from memory.sessions import selectors
 from memory.sessions.services import change_context
-from tests.memory.sessions.helpers import ALICE, BOB, append, let_expire, make_session, owner
+from tests.memory.sessions.helpers import ALICE, BOB, append, let_expire, make_message, make_session, owner, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,7 +88,7 @@ def test_past_its_age_a_clean_context_is_opened_and_says_so(settings: Any) -> No
 
 def test_every_access_renews_the_time_to_live_of_all_keys(settings: Any) -> None:
     session = make_session()
-    append(session, "a")
+    put(session, make_message("a", entry_id="e1"))  # `ids` holds given ids only
     client = base_redis.state()
     for access in (
         lambda: append(session, "b"),

@@ -1,0 +1,52 @@
+"""What `reconcile` can find, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+# Losses: messages that somebody has a receipt for, and that are nowhere.
+LOST_MESSAGE = "lost_message"  # Redis names its entry
+LOST_NUMBERS = "lost_numbers"  # only its number is known
+POSSIBLE_LOSS = "possible_loss"  # the Redis that it may have been queued in is gone, and nobody can tell
+# Faults: what can be mended.
+UNKNOWN_SESSION = "unknown_session"
+UNREADABLE = "unreadable"
+CEILING_LOW = "ceiling_low"
+STALE_STATE = "stale_state"
+DELETED_OPEN = "deleted_open"
+DETACHED = "detached"
+# Notes: as it should be.
+GAP = "gap"
+DUPLICATE = "duplicate"
+
+LOSSES = frozenset({LOST_MESSAGE, LOST_NUMBERS, POSSIBLE_LOSS})
+FAULTS = frozenset({UNKNOWN_SESSION, UNREADABLE, CEILING_LOW, STALE_STATE, DELETED_OPEN, DETACHED})
+
+
+@dataclass
+class Finding:
+    """first, last: numbers, both included (0: none). why: what explains a gap, or what is wrong."""
+
+    kind: str
+    tenant: str
+    session_id: str
+    agent: str = ""
+    first: int = 0
+    last: int = 0
+    entry_id: str = ""
+    why: str = ""
+    repaired: str = ""
+
+    @property
+    def open(self) -> bool:
+        """A loss or a fault that is still there."""
+        return self.kind in LOSSES | FAULTS and not self.repaired
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value not in ("", 0)}
+
+
+def losses(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.kind in LOSSES and finding.open]

@@ -1,0 +1,24 @@
+-- What the stream holds, without the messages themselves; looks at a part of it.
+-- KEYS  1 sess:pending
+-- ARGV  1 start of the range   2 most entries to look at
+-- RETURNS {next start or '', {stream id, k, g, entry id, seq, ...}}   entry id and seq are '' where they cannot be read
+local start, left = ARGV[1], tonumber(ARGV[2])
+local found = {}
+while left > 0 do
+  -- Few at a time: one message may be 8 MiB.
+  local page = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', 8)
+  for _, entry in ipairs(page) do
+    local f = {}
+    for i = 1, #entry[2], 2 do f[entry[2][i]] = entry[2][i + 1] end
+    local m = f.m or ''
+    found[#found + 1] = entry[1]
+    found[#found + 1] = f.k or ''
+    found[#found + 1] = f.g or ''
+    found[#found + 1] = string.match(m, '^{"entry_id":"([%w_.-]+)"') or ''
+    found[#found + 1] = string.match(string.sub(m, -80), ',"seq":(%d+),"at":%d+}$') or ''
+    start = '(' .. entry[1]
+  end
+  left = left - #page
+  if #page < 8 then return {'', found} end
+end
+return {start, found}

@@ -1,0 +1,9 @@
+-- Gives Redis the fencing numbers that MySQL has leased to it.
+-- KEYS  1 fence
+-- ARGV  1 run id of this server   2 run id of the server that asked   3 mark that it gave   4 first   5 last   6 TTL, s
+-- RETURNS 1 when they are in force, 0 when somebody else has brought some, or at another server: try again
+if ARGV[1] ~= ARGV[2] or redis.call('HGET', KEYS[1], 'asked') ~= ARGV[3] then return 0 end
+redis.call('HSET', KEYS[1], 'server', ARGV[1], 'next', ARGV[4], 'last', ARGV[5])
+redis.call('HDEL', KEYS[1], 'asked')
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+return 1

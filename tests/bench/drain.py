@@ -1,0 +1,146 @@
+"""The drain beside plain INSERTs into the same table, and (--long) how far the database lags behind under load."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from django.db import connection, connections, transaction
+
+from memory.sessions import services
+from memory.sessions.drain import BATCH_ENTRIES, backlog, drain
+from memory.sessions.entries import NewMessage
+from memory.sessions.models import AgentMessage
+from tests.bench.turn import CALLER, TURN, make_session
+
+ROWS = 6000
+_NO_SESSION = 10**12  # no session has so high a key
+SESSIONS = 20
+
+
+def _queue(rows: int) -> None:
+    """So many messages into the stream, in turns of two over some sessions."""
+    sessions = [make_session() for _ in range(SESSIONS)]
+    for n in range(rows // 40):
+        batch: list[NewMessage] = [*TURN] * 20
+        services.append_messages(caller=CALLER, session_id=sessions[n % SESSIONS], messages=batch)
+
+
+def _drain_rate(rows: int) -> float:
+    _queue(rows)
+    queued = backlog()
+    began = time.perf_counter()
+    while backlog():
+        drain(seconds=60)
+    return queued / (time.perf_counter() - began)
+
+
+def _raw_rate(rows: int, session_pk: int) -> float:
+    """The newest rows again under another session, as tuples made beforehand: executemany, a commit every batch."""
+    fields = [field for field in AgentMessage._meta.concrete_fields if not field.primary_key]
+    names = [field.attname for field in fields]
+    copies: list[tuple[Any, ...]] = []
+    for n, row in enumerate(AgentMessage.objects.order_by("-pk").values(*names)[:rows]):
+        assert row["payload"] is None  # nothing to convert
+        row |= {"session_row_id": session_pk, "seq": n + 1, "created_at": row["created_at"].replace(tzinfo=None)}
+        copies.append(tuple(row[name] for name in names))
+    columns = ", ".join(field.column for field in fields)
+    sql = f"INSERT INTO agent_message ({columns}) VALUES ({', '.join(['%s'] * len(fields))})"
+    began = time.perf_counter()
+    with connection.cursor() as cursor:
+        for start in range(0, len(copies), BATCH_ENTRIES):
+            with transaction.atomic():
+                cursor.executemany(sql, copies[start : start + BATCH_ENTRIES])
+    return len(copies) / (time.perf_counter() - began)
+
+
+def drain_rates(rounds: int = 3, rows: int = ROWS) -> dict[str, float]:
+    """Rows a second: drained, and inserted raw; median of interleaved rounds."""
+    found: dict[str, list[float]] = {"drain": [], "raw": []}
+    for n in range(rounds):
+        found["drain"].append(_drain_rate(rows))
+        found["raw"].append(_raw_rate(rows, _NO_SESSION + n))
+    AgentMessage.objects.filter(session_row_id__gte=_NO_SESSION).delete()
+    return {name: statistics.median(rates) for name, rates in found.items()}
+
+
+# --- lag ----------------------------------------------------------------------------------------------------------
+
+_DRAIN_LOOP = """
+import django; django.setup()
+import time
+from memory.sessions.drain import drain
+while True:
+    began = time.monotonic()
+    drain(seconds=4.0)
+    time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
+"""
+POLL_SECONDS = 0.1
+# Keys are not handed out in the order of commits: a look goes back over so many, a few batches of the drain.
+_BACK = 1500
+
+
+def lag(rate: float, seconds: float) -> dict[str, float]:
+    """Appends `rate` messages a second for so long while a drain of its own process starts once a second, as beat
+    starts it. Lag of a message: from its time in Redis to the first look (every 100 ms) that finds it in the database.
+    Answers p50, p99 and max in seconds, the rate reached, and how many were lost."""
+    session_names = [make_session() for _ in range(SESSIONS)]
+    drainer = subprocess.Popen(
+        [sys.executable, "-c", _DRAIN_LOOP], cwd=Path(__file__).resolve().parents[2], env=dict(os.environ)
+    )
+    lags: list[float] = []
+    done = threading.Event()
+    start_pk = AgentMessage.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+    def watch() -> None:
+        last, seen = start_pk, set[int]()
+        try:
+            while not done.is_set():
+                time.sleep(POLL_SECONDS)
+                rows = AgentMessage.objects.filter(pk__gt=max(start_pk, last - _BACK)).values_list("pk", "created_at")
+                found = [(pk, created_at) for pk, created_at in rows if pk not in seen]
+                at = time.time()
+                lags.extend(at - created_at.timestamp() for _, created_at in found)
+                seen.update(pk for pk, _ in found)
+                last = max(seen, default=last)
+                seen = {pk for pk in seen if pk > last - _BACK}
+        finally:
+            connections.close_all()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    sent, began = 0, time.perf_counter()
+    try:
+        time.sleep(1.0)  # the drain's process is up
+        began = time.perf_counter()
+        while (elapsed := time.perf_counter() - began) < seconds:
+            if sent > elapsed * rate:
+                time.sleep(0.002)
+                continue
+            services.append_messages(
+                caller=CALLER, session_id=session_names[sent // 10 % SESSIONS], messages=[*TURN] * 5
+            )
+            sent += 10
+        took = time.perf_counter() - began
+        until = time.monotonic() + 30
+        while len(lags) < sent and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        done.set()
+        watcher.join()
+        drainer.terminate()
+        drainer.wait()
+    lags.sort()
+    return {
+        "p50": lags[len(lags) // 2],
+        "p99": lags[int(len(lags) * 0.99)],
+        "max": lags[-1],
+        "rate": sent / took,
+        "lost": sent - AgentMessage.objects.filter(session_id__in=session_names).count(),
+    }

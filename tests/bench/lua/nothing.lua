@@ -1,0 +1,3 @@
+-- Does nothing: what a script costs before it does anything.
+-- RETURNS 1
+return 1
