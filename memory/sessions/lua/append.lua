@@ -19,6 +19,13 @@
 local call = redis.call
 local c, now = admit(KEYS[1], ARGV[1], ARGV[2], ARGV[4])
 if not c then return now end
+-- A window or receipts that are gone while ctx is there: somebody deleted a key. The state is made again, for to go on
+-- would show a conversation of one message and number a repeat as new.
+local function again()
+  call('HDEL', KEYS[1], 'server')
+  return {'MISS'}
+end
+if c.first and call('EXISTS', KEYS[2]) == 0 then return again() end
 
 -- 1. What is new, what is a repeat, what clashes
 local given, at_of = {}, {}
@@ -31,6 +38,7 @@ end
 local plan, mine, fresh, unsure = {}, {}, (#ARGV - 9) / 5, false
 if #given > 0 then
   local known = call('HMGET', KEYS[3], unpack(given))
+  if c.given and not known[1] and call('EXISTS', KEYS[3]) == 0 then return again() end
   for n = 1, #given do
     local i, id = at_of[n], given[n]
     local digest = ARGV[i + 2]
@@ -80,6 +88,7 @@ if fresh > 0 then
   call('HSET', KEYS[1], 'seq', string.format('%.0f', last), 'first', c.first)
   if #receipts > 0 then
     call('HSET', KEYS[3], unpack(receipts))
+    if not c.given then call('HSET', KEYS[1], 'given', '1') end
     -- New keys get their time to live at once; for old ones see renew.
     if call('TTL', KEYS[3]) == -1 then call('EXPIRE', KEYS[3], ARGV[3]) end
   end

@@ -23,6 +23,7 @@ if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'first', ARGV[13]) else redis
 local items = tonumber(ARGV[16])
 for i = 17, 16 + items do redis.call('RPUSH', KEYS[2], ARGV[i]) end
 for i = 17 + items, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+if #ARGV > 16 + items then redis.call('HSET', KEYS[1], 'given', '1') else redis.call('HDEL', KEYS[1], 'given') end
 -- Last: until the server's name is there nobody uses the state, should a full server have refused a write above.
 redis.call('HSET', KEYS[1], 'server', ARGV[1])
 for i = 1, 3 do redis.call('EXPIRE', KEYS[i], ARGV[8]) end

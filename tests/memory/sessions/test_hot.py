@@ -143,6 +143,33 @@ def test_a_window_that_is_gone_alone_is_made_anew() -> None:
     assert [r.seq for r in append(session, "d")] == [4]
 
 
+def test_an_append_after_the_window_alone_is_gone_makes_it_anew() -> None:
+    session = make_session()
+    append(session, "a", "b")
+    base_redis.state().delete(owner(session).keys[1])
+    assert [r.seq for r in append(session, "c")] == [3]
+    page = selectors.read_messages(caller=ALICE, session_id=session)
+    assert ([m.content for m in page.messages], page.source) == (["a", "b", "c"], "window")
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_repeat_after_the_receipts_alone_are_gone_keeps_its_first_number(drained: bool) -> None:
+    session = make_session()
+    first = services.append_messages(caller=ALICE, session_id=session, messages=[make_message("a", entry_id="first")])
+    append(session, "b")
+    if drained:
+        drain()
+    base_redis.state().delete(owner(session).keys[2])
+    again = services.append_messages(caller=ALICE, session_id=session, messages=[make_message("a", entry_id="first")])
+    assert again.receipts[0].seq == first.receipts[0].seq == 1
+    assert [r.seq for r in append(session, "c")] == [3]
+    with pytest.raises(DomainError) as refused:
+        services.append_messages(caller=ALICE, session_id=session, messages=[make_message("other", entry_id="first")])
+    assert refused.value.code == "ENTRY_CONFLICT"
+    drain()
+    assert [content for _, content in stored(session)] == ["a", "b", "c"]
+
+
 def test_a_restarted_server_closes_no_connection_under_an_append(own_redis_server: RedisServer) -> None:
     """The lane notices before it sends: no append goes past Redis because of a connection that is gone."""
     session = make_session()
@@ -167,7 +194,7 @@ def test_a_refused_command_leaves_the_connection_in_order(own_redis_server: Redi
     client.script_flush()
     client.delete(msgs)
     append(session, "b")
-    assert [m.content for m in selectors.read_messages(caller=ALICE, session_id=session).messages] == ["b"]
+    assert [m.content for m in selectors.read_messages(caller=ALICE, session_id=session).messages] == ["a", "b"]
 
 
 def test_the_drains_own_insert_fills_every_column_as_the_model_would() -> None:
@@ -206,5 +233,5 @@ def test_the_drains_own_insert_fills_every_column_as_the_model_would() -> None:
     ],
 )
 def test_what_is_no_message_in_the_stream_is_refused_not_repaired(body: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         read_entry("1-1", {"k": "1 default customer s", "g": "", "x": "", "m": body})
