@@ -82,11 +82,16 @@ def _range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> in
 
     seen_seq: the last number that Redis's state of the session names, 0 where there is none.
 
-    The same Redis goes on in its range, without a gap: nothing it numbered is unknown. Any other may have lost
-    queued messages, so it starts above every number that was ever leased.
+    The same Redis goes on in its range, without a gap. Where the queue alone was lost, the numbers of its messages are
+    still known from the session's state or from what this process answered: they are not given twice, and
+    `reconcile` finds them empty. Any other Redis may have lost queued messages, so it starts above every number that
+    was ever leased.
     """
-    if row.lease_epoch == origin and row.lease_to and row.lease_from - 1 <= last < row.lease_to:
-        return last
+    if row.lease_epoch == origin and row.lease_to:
+        answered = (seen_seq, given.highest(row.pk))
+        last = max([last, *(seq for seq in answered if row.lease_from <= seq <= row.lease_to)])
+        if row.lease_from - 1 <= last < row.lease_to:
+            return last
     note_given_up(row, origin, seen_seq, given.highest(row.pk))
     start = row.seq_ceiling
     row.lease_from, row.lease_to = start + 1, start + settings.SESSION_SEQ_LEASE

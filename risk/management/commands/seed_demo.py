@@ -26,6 +26,7 @@ from memory.core.importer import import_tables
 from memory.core.models import CoreCustomer, CoreProduct, CoreTrade, refuse_if_external
 from memory.core.reading import shown
 from memory.core.selectors import advisors_of, customers_facts
+from risk.alerts.models import RiskAlert
 from risk.rules.facts import Facts
 from risk.rules.services import scan
 
@@ -196,25 +197,29 @@ def ensure_users() -> Path:
 def plant_live_trade() -> dict[str, Any]:
     """A customer of the lowest tolerance buys an R5 product this minute; the alert is there when this returns.
 
-    Steps: 1. choose a lowest-tolerance customer, preferring one without a finding today, and an R5 product;
+    Steps: 1. choose a lowest-tolerance customer, preferring one whose trade opens an alert of its own (none pending
+    that it would join, no trade today), and an R5 product;
     2. import the trade; 3. scan that customer.
     Errors: NOT_FOUND when the core holds no such customer or product.
     """
     moment = now()
     names = list(CoreCustomer.objects.filter(tenant=TENANT).values_list("customer_id", flat=True).distinct())
+    joining = set(
+        RiskAlert.objects.filter(tenant=TENANT, merge_slot__isnull=False).values_list("merge_slot", flat=True)
+    )
     lowest = []
     for customer_id, rows in customers_facts(tenant=TENANT, customer_ids=names).items():
         facts = Facts(rows)
         row, assessment = facts.customer_at(moment), facts.assessment_at(moment)
         traded_today = any(trade.day == business_date(moment) for trade in facts.trades)
         if row and row.investor_type != "professional" and assessment and assessment.is_lowest:
-            lowest.append((traded_today, secrets.token_hex(4), customer_id))
+            lowest.append((customer_id in joining, traded_today, secrets.token_hex(4), customer_id))
     product = CoreProduct.objects.filter(tenant=TENANT, risk_level=5).order_by("product_id").first()
     if not lowest or product is None:
         raise DomainError(
             "NOT_FOUND", "the core has no lowest-tolerance customer or no R5 product; run seed_demo first"
         )
-    customer_id = min(lowest)[2]
+    customer_id = min(lowest)[-1]
     advisors = advisors_of(tenant=TENANT, customer_id=customer_id)
     trade_id = f"LIVE-{new_id()}"
     amount = 10_000 + secrets.randbelow(900) * 100

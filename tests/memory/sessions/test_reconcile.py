@@ -236,6 +236,28 @@ def test_a_number_lost_in_the_middle_is_found_without_redis() -> None:
     assert (code, [(f["kind"], f["first"], f["last"]) for f in report["findings"]]) == (1, [("lost_numbers", 2, 2)])
 
 
+@pytest.mark.parametrize("also", [("ctx",), ("msgs",), ("ids",), ("ctx", "msgs"), ("ctx", "msgs", "ids")])
+def test_numbers_of_a_lost_queue_are_not_given_twice_and_stay_a_loss(also: tuple[str, ...]) -> None:
+    """The queue is deleted with messages in it, and then parts of the session's state."""
+    session = make_session()
+    append(session, "a", "b")
+    drain()
+    lost = append(session, "c", "d")
+    client = base_redis.state()
+    client.delete(owner(session).pending)
+    for name, key in zip(("ctx", "msgs", "ids"), owner(session).keys, strict=True):
+        if name in also:
+            client.delete(key)
+    after = put(session, make_message("e", entry_id="after-1"), make_message("f", entry_id="after-2"))
+    drain()
+    assert [receipt.seq for receipt in lost] == [3, 4]
+    assert [receipt.seq for receipt in after] == [5, 6]
+    code, report = run()
+    assert code == 1
+    # A window that is still there even says which messages: they can be put back.
+    assert kinds(report) & {"lost_numbers", "lost_message"}, "the loss is told, although numbering went on"
+
+
 def test_an_emptied_redis_is_a_loss_as_far_as_it_is_known() -> None:
     session = make_session()
     append(session, "a", "b")
