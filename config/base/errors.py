@@ -35,6 +35,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
     "DEAD_LETTER_CONFLICT": ErrorKind(409, "the dead letter was decided already, or its reason still stands"),
     "INVALID_TRANSITION": ErrorKind(409, "the alert's status does not allow this action"),
+    "NEEDS_CONFIRMED_ALERT": ErrorKind(409, "a restriction is added, and no alert of the customer is confirmed"),
     "BODY_TOO_LARGE": ErrorKind(413, "the body is over the limit"),
     "MESSAGE_TOO_LARGE": ErrorKind(413, "one message is over 8 MiB"),
     "INVALID_ID": ErrorKind(422, "an identifier has characters or a length that are not allowed"),

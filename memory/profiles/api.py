@@ -113,7 +113,11 @@ def get_l3(request: HttpRequest, customer_id: str) -> HttpResponse:
 
 @router.put(
     "/profiles/l3/{customer_id}", auth=_l3("write"), summary="Replace risk's view",
-    description=f"{_WRITE} Entries without `visibility` are risk's alone.", openapi_extra=_takes(L3Own),
+    description=(
+        f"{_WRITE} Entries without `visibility` are risk's alone; words that would tip off are refused in all others. "
+        "A restriction that is added needs a confirmed alert of the customer (409 NEEDS_CONFIRMED_ALERT)."
+    ),
+    openapi_extra=_takes(L3Own),
 )  # fmt: skip
 def put_l3(request: HttpRequest, customer_id: str, payload: dict[str, Any] = Body(...)) -> HttpResponse:  # noqa: B008
     return _written(

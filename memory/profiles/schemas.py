@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -21,10 +22,12 @@ from pydantic import (
     Field,
     PlainSerializer,
     StrictBool,
+    WithJsonSchema,
     model_validator,
 )
 
 from config.base.clock import rfc3339
+from memory.profiles import wording
 
 # Bytes of one writer's fields in their canonical spelling.
 MAX_PAYLOAD_BYTES = 64 * 1024
@@ -43,6 +46,18 @@ def _no_number(value: Any) -> Any:
     return value
 
 
+_AMOUNT = re.compile(r"^[0-9]{1,16}(\.[0-9]{1,2})?$")
+
+
+def _exact(value: Any) -> Any:
+    """Money is a decimal string; a whole JSON number is as exact, one with a fraction was a binary float already."""
+    if isinstance(value, bool | float):
+        raise ValueError('is no exact amount; send a string such as "50000.00"')
+    if isinstance(value, str) and not _AMOUNT.fullmatch(value):
+        raise ValueError('is no amount; send digits and at most two decimals, such as "50000.00"')
+    return value
+
+
 Instant = Annotated[
     AwareDatetime,
     BeforeValidator(_no_number),
@@ -51,7 +66,15 @@ Instant = Annotated[
 ]
 Day = Annotated[dt.date, BeforeValidator(_no_number), AfterValidator(_plausible)]
 DayOrInstant = Annotated[Day | Instant, Field(union_mode="smart")]
-Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=2)]
+Money = Annotated[
+    Decimal,
+    Field(ge=0, max_digits=18, decimal_places=2),
+    BeforeValidator(_exact),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": _AMOUNT.pattern}, {"type": "integer", "minimum": 0}]},
+        mode="validation",
+    ),
+]
 Word = Annotated[str, Field(min_length=1, max_length=64)]
 Line = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -59,33 +82,13 @@ Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 RiskLevel = Literal["R1", "R2", "R3", "R4", "R5"]
 Visibility = Literal["public", "advisor", "risk"]
 
-# Health and religion are not an advisor's to keep (sensitive personal information that advice does not need).
-_NOT_TO_KEEP = re.compile(
-    r"病史|患病|癌|肿瘤|糖尿病|高血压|心脏病|抑郁|艾滋|精神病|残疾|怀孕|流产|宗教|信教|佛教|道教|基督|天主教|伊斯兰|穆斯林|教徒|"
-    r"\b(cancer|tumou?r|diabet\w*|hypertension|depress(?:ion|ed)|hiv|aids|pregnan\w*|disabilit\w*|illness|disease|"
-    r"religio\w*|muslim|islam\w*|christian\w*|catholic\w*|buddhis\w*|jewish|hindu\w*)\b",
-    re.IGNORECASE,
-)
-# Words that would tip off whoever reads them outside risk: RISK-003, 004, 008 and what they are about.
-_TIPS_OFF = re.compile(
-    r"RISK[-_ ]?00[348]|large[-_ ]amount|structuring|agent[-_ ]behavio|money[-_ ]launder|\baml\b|suspicious|"
-    r"大额|拆分|反洗钱|洗钱|可疑交易|代理人行为",
-    re.IGNORECASE,
-)
-
-
-def _without_health_or_religion(text: str) -> str:
-    if _NOT_TO_KEEP.search(text):
-        raise ValueError("speaks of health or religion, which a profile does not keep; leave it out")
-    return text
-
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Remark = Annotated[Text, AfterValidator(_without_health_or_religion)]
-ShortRemark = Annotated[Line, AfterValidator(_without_health_or_religion)]
+# A field that is refused for what it says: its dotted path and why.
+Fault = tuple[str, str]
 
 
 class Strict(BaseModel):
@@ -98,6 +101,10 @@ class Versioned(Strict):
     def stored(self) -> dict[str, Any]:
         """The fields as JSON, those that are not there left out."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def unfit(self) -> Iterator[Fault]:
+        """What is well formed and must not be kept, or not be shown, for what it says."""
+        return iter(())
 
 
 # --- l1 ---------------------------------------------------------------------------------------------------------
@@ -175,18 +182,18 @@ L1_CORE_ONLY = frozenset(L1Core.model_fields) - {"schema_version"}
 
 
 class Note(Strict):
-    text: Remark
+    text: Text
     at: Instant | None = Field(None, description="the write's instant where it is not given")
     trace_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
 
 
 class HouseholdMember(Strict):
     relation: Word
-    note: Annotated[str, Field(max_length=500), AfterValidator(_without_health_or_religion)] | None = None
+    note: Annotated[str, Field(max_length=500)] | None = None
 
 
 class NextStep(Strict):
-    action: ShortRemark
+    action: Line
     due: DayOrInstant | None = None
     status: Word | None = None
 
@@ -198,16 +205,24 @@ class Explanation(Strict):
 
 
 class L2Own(Versioned):
-    """l2, an advisor's view of one customer: written by the advisor agent. Health and religion are refused."""
+    """l2, an advisor's view of one customer: written by the advisor agent.
+
+    Health and religion are refused (sensitive personal information that advice does not need), in every string.
+    """
 
     stage: Word | None = None
     notes: list[Note] | None = Field(None, max_length=200)
-    needs: Annotated[list[Remark], Field(max_length=50), BeforeValidator(_as_list)] | None = None
+    needs: Annotated[list[Text], Field(max_length=50), BeforeValidator(_as_list)] | None = None
     household: list[HouseholdMember] | None = Field(None, max_length=30)
     next_steps: list[NextStep] | None = Field(None, max_length=50)
     last_contact_at: Instant | None = None
     channel: Word | None = None
     explanations_given: list[Explanation] | None = Field(None, max_length=100)
+
+    def unfit(self) -> Iterator[Fault]:
+        for path, text in wording.texts(self.stored()):
+            if wording.speaks_of_health_or_religion(text):
+                yield path, "speaks of health or religion, which a profile does not keep; leave it out"
 
 
 L2_SYSTEM_ONLY = frozenset({"asset_snapshot", "snapshot_at", "core_as_of"})
@@ -219,13 +234,6 @@ class Visible(Strict):
     visibility: Visibility = Field("risk", description="who may read it; where it is not said, risk alone")
     since: DayOrInstant | None = None
     until: DayOrInstant | None = Field(None, description="a day counts whole, an instant ends before itself")
-
-    @model_validator(mode="after")
-    def _tips_nobody_off(self) -> Visible:
-        said = " ".join(str(value) for value in (getattr(self, "code", ""), getattr(self, "text", "")) if value)
-        if self.visibility != "risk" and _TIPS_OFF.search(said):
-            raise ValueError("comes from RISK-003, 004 or 008 and would tip off: its visibility must be risk")
-        return self
 
 
 class Flag(Visible):
@@ -264,7 +272,28 @@ class L3Internal(Strict):
 
 
 class L3Own(L3Shared, L3Internal):
-    """l3, risk's view: written by the risk agent."""
+    """l3, risk's view: written by the risk agent.
+
+    Whatever leaves risk must not tip off: every string outside `L3Internal` and outside entries of visibility risk.
+    """
+
+    def unfit(self) -> Iterator[Fault]:
+        for path, text in wording.texts(shown_outside_risk(self.stored())):
+            if wording.tips_off(text):
+                yield path, "would tip off: RISK-003, 004, 008 and reports are risk's alone; make it visibility risk"
 
 
 L3_INTERNAL = frozenset(L3Internal.model_fields)
+
+
+def shown_outside_risk(fields: dict[str, Any]) -> dict[str, Any]:
+    """What others than risk may see, each entry at its own place in its list (None where it is risk's alone)."""
+    return {
+        name: [None if _is_risks_alone(entry) else entry for entry in value] if isinstance(value, list) else value
+        for name, value in fields.items()
+        if name not in L3_INTERNAL
+    }
+
+
+def _is_risks_alone(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("visibility") not in ("public", "advisor", None)

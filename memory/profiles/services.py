@@ -7,7 +7,7 @@ it is and may not be sent. Costs: 4 SQL in the transaction (read with lock, writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from config.base.trace import current_trace_id
 from guard.access.services import Caller
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
-from memory.profiles import policies
+from memory.profiles import policies, restrictions
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
 from memory.profiles.schemas import (
     L1_CORE_ONLY,
@@ -36,6 +36,9 @@ from memory.profiles.schemas import (
     L3Own,
     Versioned,
 )
+
+# Fields that one refusal names.
+MAX_FAULTS = 20
 
 Schema = TypeVar("Schema", bound=Versioned)
 Row = TypeVar("Row", bound=Profile)
@@ -71,6 +74,7 @@ def write_l2(
 ) -> Written:
     """Replaces the advisor agent's fields of l2; the asset snapshot stays.
 
+    Health and religion are refused in every field, whatever the spelling (422, one audit row without the text).
     Notes and explanations without `at` are given the write's instant, notes also its trace id.
     Errors: as `write_l1`, and NOT_ASSIGNED (403).
     """
@@ -95,14 +99,39 @@ def write_l2(
 def write_l3(*, caller: Caller, customer_id: str, payload: Mapping[str, Any], if_version: int | None = None) -> Written:
     """Replaces risk's fields of l3. aml_rating, reasons and open_alerts stay in MySQL and with risk.
 
-    Errors: as `write_l1`.
+    Whatever leaves risk and would tip off is refused (422, one audit row without the text).
+    A restriction that is added needs a confirmed alert of the customer (1 SQL more); one that is there already may
+    be kept, reworded, ended and removed without.
+    Errors: as `write_l1`, and NEEDS_CONFIRMED_ALERT (409) with `errors` that name the restrictions.
     """
     policies.may_l3(caller, "write", customer_id=customer_id)
     fields = _checked(caller, L3Own, payload, {}, "profile_l3", customer_id).stored()
     internal = {name: fields.pop(name) for name in L3_INTERNAL if name in fields}
-    return _write(
-        caller, CustomerProfileL3, {"customer_id": customer_id}, {"payload": fields, "internal": internal}, if_version
-    )
+
+    def allowed(row: CustomerProfileL3) -> None:
+        places = restrictions.added(row.payload.get("restrictions") or (), fields.get("restrictions", ()), now())
+        if places and not restrictions.has_confirmed_alert(tenant=caller.tenant, customer_id=customer_id):
+            code, names = "NEEDS_CONFIRMED_ALERT", [f"restrictions.{place}" for place in places]
+            reason = "is new, and the customer has no confirmed alert"
+            raise DomainError(
+                code, f"{names[0]}: {reason}", errors=[{"field": name, "reason": reason} for name in names]
+            )
+
+    try:
+        return _write(
+            caller,
+            CustomerProfileL3,
+            {"customer_id": customer_id},
+            {"payload": fields, "internal": internal},
+            if_version,
+            allowed,
+        )
+    except DomainError as refusal:
+        # After the rollback, which would have taken the row along.
+        if refusal.code == "NEEDS_CONFIRMED_ALERT":
+            names = [error["field"] for error in refusal.extra["errors"]]
+            _record_refusal(caller, "profile_l3", customer_id, names, refusal.code)
+        raise
 
 
 # --- what they share --------------------------------------------------------------------------------------------
@@ -116,20 +145,12 @@ def _checked(
     object_type: str,
     customer_id: str,
 ) -> Schema:
-    """The fields as the schema has them. Trying another writer's field is audited: it is an attempt, not a slip."""
+    """The fields as the schema has them.
+
+    Audited are another writer's field, which is an attempt and no slip, and what must not be kept or shown.
+    """
     if tried := sorted(set(payload) & set(forbidden)):
-        record(
-            tenant=caller.tenant,
-            event_type=EventType.PROFILE_WRITE,
-            decision=Decision.REFUSED,
-            actor_type=caller.actor_type,
-            actor_id=caller.actor_id,
-            agent=caller.agent,
-            object_type=object_type,
-            object_id=customer_id,
-            code="INVALID_REQUEST",
-            input_summary={"code": "INVALID_REQUEST", "customer_id": customer_id, "fields": tried},
-        )
+        _record_refusal(caller, object_type, customer_id, tried)
         raise _invalid([(name, forbidden[name]) for name in tried])
     try:
         fields = schema.model_validate(payload)
@@ -143,21 +164,51 @@ def _checked(
         raise _invalid([("", "holds half of a surrogate pair (\\ud800 to \\udfff)")]) from None
     if size > MAX_PAYLOAD_BYTES:
         raise DomainError("BODY_TOO_LARGE", f"the fields are {size} bytes together; the limit is {MAX_PAYLOAD_BYTES}")
+    if unfit := list(fields.unfit()):
+        _record_refusal(caller, object_type, customer_id, [path for path, _why in unfit])
+        raise _invalid(unfit)
     return fields
+
+
+def _record_refusal(
+    caller: Caller, object_type: str, customer_id: str, fields: list[str], code: str = "INVALID_REQUEST"
+) -> None:
+    """One row that names the fields, never what was sent in them."""
+    record(
+        tenant=caller.tenant,
+        event_type=EventType.PROFILE_WRITE,
+        decision=Decision.REFUSED,
+        actor_type=caller.actor_type,
+        actor_id=caller.actor_id,
+        agent=caller.agent,
+        object_type=object_type,
+        object_id=customer_id,
+        code=code,
+        input_summary={"code": code, "customer_id": customer_id, "fields": fields[:MAX_FAULTS]},
+    )
 
 
 def _invalid(faults: list[tuple[str, str]]) -> DomainError:
     name, reason = faults[0]
-    errors = [{"field": field, "reason": why} for field, why in faults[:20]]
+    errors = [{"field": field, "reason": why} for field, why in faults[:MAX_FAULTS]]
     return DomainError("INVALID_REQUEST", f"{name or 'the profile'}: {reason}", errors=errors)
 
 
 def _write(
-    caller: Caller, model: type[Row], ids: Mapping[str, str], columns: Mapping[str, Any], if_version: int | None
+    caller: Caller,
+    model: type[Row],
+    ids: Mapping[str, str],
+    columns: Mapping[str, Any],
+    if_version: int | None,
+    allowed: Callable[[Row], None] | None = None,
 ) -> Written:
+    """allowed: raises where the row as it stands, under its lock, does not let the write happen."""
+
     def attempt() -> Written:
         with transaction.atomic():
             row, created = locked(model, caller.tenant, ids, if_version)
+            if allowed is not None:
+                allowed(row)
             for column, value in columns.items():
                 setattr(row, column, value)
             save_version(

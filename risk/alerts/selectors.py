@@ -108,5 +108,12 @@ def alert_page(*, tenant: str, alert_id: str) -> AlertPage:
     return AlertPage(alert, hits_of(alert=alert), actions_of(alert=alert), earlier_alerts(alert=alert))
 
 
+def has_confirmed_alert(tenant: str, customer_id: str) -> bool:
+    """Whether an alert about the customer's own trades stands confirmed now: one reopened or closed since does not,
+    nor does one about an advisor's conduct or about data. One query."""
+    rows = RiskAlert.objects.filter(tenant=tenant, customer_id=customer_id, status=AlertStatus.CONFIRMED)
+    return rows.filter(alert_type__in=(AlertType.EVENT, AlertType.REPORT)).exists()
+
+
 def is_disposed(alert: RiskAlert) -> bool:
     return alert.status in DISPOSED

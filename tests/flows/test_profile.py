@@ -57,6 +57,10 @@ UPDATES_BY_QUERYSET = """
 from memory.profiles.models import CustomerProfileL1
 CustomerProfileL1.objects.filter(customer_id="alice").update(payload={"schema_version": 1, "occupation": "pilot"})
 """
+CONFIRMED_ALERT = """
+from risk.alerts.models import RiskAlert
+RiskAlert.objects.create(customer_id="carol", status="confirmed", score=81)
+"""
 
 
 def test_what_other_processes_write_is_seen_and_a_killed_ones_write_within_a_second_or_so(
@@ -103,6 +107,9 @@ def test_three_agents_and_one_customer(live_stack: LiveStack) -> None:
     assert carol.call("PUT", "/profiles/l1/carol", {"occupation": "nurse", "horizon_months": 60})[0] == 201
     restriction = {"code": "callback_required", "text": "we call you first", "visibility": "public"}
     body = {"risk_score": 81, "risk_level": "critical", "aml_rating": "B", "restrictions": [restriction]}
+    status, refusal = risk.call("PUT", "/profiles/l3/carol", body)
+    assert (status, refusal["code"]) == (409, "NEEDS_CONFIRMED_ALERT")
+    live_stack.shell(CONFIRMED_ALERT)
     assert risk.call("PUT", "/profiles/l3/carol", body)[0] == 201
     for _ in range(2):
         status, part = carol.call("GET", "/profiles/l3/carol")
@@ -120,7 +127,12 @@ def test_three_agents_and_one_customer(live_stack: LiveStack) -> None:
         "SELECT code FROM audit_log WHERE event_type = 'authz' AND actor_id = 'carol' ORDER BY id"
     )
     assert refused == [("AUTH_403_SCOPE",), ("NOT_OWNER",)]
-    held = live_stack.redis.client().get("profile:l3:carol")
+
+    def cached() -> Any:
+        carol.call("GET", "/profiles/l3/carol")  # the sweeper may just have dropped it
+        return live_stack.redis.client().get("profile:l3:carol")
+
+    held = until(cached, seconds=5, what="l3 is cached")
     text = held.decode() if isinstance(held, bytes) else held
     assert json.loads(text)["risk_score"] == 81
     assert "aml" not in text

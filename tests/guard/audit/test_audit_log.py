@@ -10,6 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
+from config.base.errors import CATALOGUE
 from config.base.fields import canonical_json
 from guard.audit import triggers
 from guard.audit.models import VOCABULARY, AuditLog, Decision, EventType
@@ -171,3 +172,9 @@ def test_a_row_belongs_to_the_decisions_transaction() -> None:
         make_row()
         transaction.set_rollback(True)
     assert not AuditLog.objects.exists()
+
+
+def test_every_error_code_fits_its_column() -> None:
+    """SQLite would keep a longer one, MariaDB refuses the row and with it the answer."""
+    room = AuditLog._meta.get_field("code").max_length
+    assert [code for code in CATALOGUE if len(code) > room] == []

@@ -15,6 +15,7 @@ from redis.connection import AbstractConnection
 from config.base.clock import now
 from guard.access.services import Caller, issue_key
 from memory.core.models import CoreAssessment, CoreAssignment, CoreCustomer
+from risk.alerts.models import AlertStatus, AlertType, RiskAlert
 
 ALICE, BOB = "cust-alice", "cust-bob"
 WEI, LIN = "adv-wei", "adv-lin"
@@ -43,6 +44,18 @@ def make_core_customer(
 def make_assessment(customer_id: str = ALICE, *, at: datetime | None = None, c_level: int = 3) -> CoreAssessment:
     return CoreAssessment.objects.create(
         customer_id=customer_id, assessed_at=at or now() - timedelta(days=10), c_level=c_level, is_lowest=False
+    )
+
+
+def make_alert(
+    customer_id: str = ALICE,
+    *,
+    status: str = AlertStatus.CONFIRMED,
+    alert_type: str = AlertType.EVENT,
+    tenant: str = "default",
+) -> RiskAlert:
+    return RiskAlert.objects.create(
+        tenant=tenant, customer_id=customer_id, status=status, alert_type=alert_type, score=80
     )
 
 
