@@ -7,6 +7,7 @@ from celery import Celery
 from celery.app.amqp import AMQP
 from celery.signals import task_postrun, task_prerun
 from kombu import Connection
+from kombu.transport.redis import QoS
 
 from config.base.trace import new_trace_id, set_trace_id
 
@@ -16,6 +17,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 # Seconds between attempts to reach the broker again. Celery's own way waits up to 32 s after a long outage, and
 # what is queued must be in the database within 5 s of it.
 LONGEST_RECONNECT_WAIT = 1.0
+
+
+# Handing unacknowledged tasks back when a connection ends fails where the broker itself is gone, and kombu then ends the
+# worker (AttributeError in restore_unacked) instead of trying again. Nothing of ours needs it: tasks expire in seconds.
+QoS.restore_at_shutdown = False
 
 
 class _QuickConnection(Connection):
