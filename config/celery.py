@@ -19,8 +19,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 LONGEST_RECONNECT_WAIT = 1.0
 
 
-# Handing unacknowledged tasks back when a connection ends fails where the broker itself is gone, and kombu then ends the
-# worker (AttributeError in restore_unacked) instead of trying again. Nothing of ours needs it: tasks expire in seconds.
+# Handing unacknowledged tasks back when a connection ends fails where the broker itself is gone, and kombu then ends
+# the worker (AttributeError in restore_unacked) instead of trying again. Nothing of ours needs it: tasks expire.
 QoS.restore_at_shutdown = False
 
 

@@ -178,8 +178,8 @@ READY_MAX_OUTBOX_LAG = float(envint("READY_MAX_OUTBOX_LAG", 30, low=1))
 
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_IGNORE_RESULT = True
-# Early: no task needs to be handed out twice, for beat asks again each second, and the work itself is claimed in streams
-# and tables. A late acknowledgement is one more thing that a broker going away can break.
+# Early: no task needs to be handed out twice, for beat asks again each second, and the work itself is claimed in
+# streams and tables. A late acknowledgement is one more thing that a broker going away can break.
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
