@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from fractions import Fraction
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from config.base.clock import business_date
 from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
-from risk.rules.hit import FinalTrade
+from risk.rules.hit import FinalTrade, Hit
 
 BUY_TYPES = frozenset({"buy", "switch_in"})
 PRICED_TYPES = frozenset({"buy", "sell", "switch_in", "switch_out"})
@@ -72,6 +72,25 @@ class Trade:
         if self.fact.plan_id:
             return f"{self.fact.customer_id}:{self.fact.plan_id}:{self.day:%Y-%m}"
         return f"{self.fact.trade_id}@{self.fact.version}"
+
+    def hit(
+        self, rule_id: str, version: int, *, score: int, subtypes: tuple[str, ...], figures: Mapping[str, Any]
+    ) -> Hit:
+        """A rule's finding on this trade, under its evidence key."""
+        return Hit(
+            rule_id=rule_id,
+            rule_version=version,
+            evidence_key=self.evidence_key,
+            customer_id=self.fact.customer_id,
+            trade_id=self.fact.trade_id,
+            trade_version=self.fact.version,
+            occurred_at=self.fact.traded_at,
+            score=score,
+            subtypes=subtypes,
+            figures=figures,
+            advisor_id=self.fact.advisor_id,
+            product_id=self.fact.product_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

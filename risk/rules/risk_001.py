@@ -126,19 +126,12 @@ def _hit(
         "dual_recording": bool(trade.fact.dual_recording_id),
         "parts": parts,
     }
-    return Hit(
-        rule_id=RULE_ID,
-        rule_version=version,
-        evidence_key=trade.evidence_key,
-        customer_id=trade.fact.customer_id,
-        trade_id=trade.fact.trade_id,
-        trade_version=trade.fact.version,
-        occurred_at=trade.fact.traded_at,
+    return trade.hit(
+        RULE_ID,
+        version,
         score=score(max(parts.values()) + params.further_part * (len(parts) - 1)),
         subtypes=tuple(parts),
         figures=figures,
-        advisor_id=trade.fact.advisor_id,
-        product_id=trade.fact.product_id,
     )
 
 

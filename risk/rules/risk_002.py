@@ -151,17 +151,4 @@ def _hit(trade: Trade, sums: Mapping[str, Fraction], denominator: Fraction, over
             for dimension in over
         },
     }
-    return Hit(
-        rule_id=RULE_ID,
-        rule_version=version,
-        evidence_key=trade.evidence_key,
-        customer_id=trade.fact.customer_id,
-        trade_id=trade.fact.trade_id,
-        trade_version=trade.fact.version,
-        occurred_at=trade.fact.traded_at,
-        score=score(worst.points),
-        subtypes=(CONCENTRATION,),
-        figures=figures,
-        advisor_id=trade.fact.advisor_id,
-        product_id=trade.fact.product_id,
-    )
+    return trade.hit(RULE_ID, version, score=score(worst.points), subtypes=(CONCENTRATION,), figures=figures)
