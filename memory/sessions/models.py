@@ -37,6 +37,8 @@ class AgentSession(models.Model):
     detached_at = models.DateTimeField(null=True, blank=True, editable=False)
     opened_at = models.DateTimeField(null=True, blank=True, editable=False)
     fence_ceiling = models.PositiveBigIntegerField(default=0, editable=False)
+    lineage = CanonicalJSONField(null=True, blank=True, editable=False)
+    forked_from = IdField(_("forked from entry"), blank=True, default="")
 
     class Meta:
         app_label = "memory"
@@ -103,6 +105,46 @@ class SessionNumbering(models.Model):
 
     def __str__(self) -> str:
         return f"{self.session_row_id} {self.kind} {self.first}-{self.last}"
+
+
+class SessionBranch(models.Model):
+    """A turn in a conversation's path: its head was moved (`navigate`), or what lay behind was condensed (`compact`).
+
+    Entries above `at_seq` came after it; see `tree.py` for how a path is made of these. navigate: they follow entry
+    `target_seq` of the session `target_pk` (this one, or one that it was forked from). compact: `at_seq` is the
+    compaction entry, and of what lay behind it only the entries from the target on are still shown.
+    `entry_id`: the entry that was written with it (compaction, branch summary), '' where there was none.
+    """
+
+    class Kind(models.TextChoices):
+        NAVIGATE = "navigate", _("moved to another entry")
+        COMPACT = "compact", _("condensed")
+
+    # No constraint in the database, as for messages: it would lock the session's row.
+    session_row = models.ForeignKey(
+        AgentSession,
+        on_delete=models.CASCADE,
+        related_name="branches",
+        db_column="session_pk",
+        db_constraint=False,
+    )
+    kind = models.CharField(max_length=16, choices=Kind)
+    at_seq = models.PositiveBigIntegerField()
+    target_pk = models.PositiveBigIntegerField()
+    target_seq = models.PositiveBigIntegerField()
+    target_entry_id = IdField(blank=True, default="")
+    entry_id = IdField(blank=True, default="")
+    covered = models.PositiveIntegerField(default=0)
+    trace_id = models.CharField(max_length=32, blank=True, default="")
+    created_at = models.DateTimeField(default=now)
+
+    class Meta:
+        app_label = "memory"
+        db_table = "session_branch"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.session_row_id} {self.kind} {self.at_seq}"
 
 
 class AgentMessage(models.Model):
