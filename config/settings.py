@@ -21,6 +21,7 @@ from config.base.env import (
     envbool,
     envchoice,
     envint,
+    envlimits,
     envlist,
     envprefix,
     envredis,
@@ -244,7 +245,11 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_BATCH_MESSAGES = 200
 SESSION_TTL_SECONDS = envint("SESSION_TTL_SECONDS", 7200, low=1)
 SESSION_MAX_AGE_SECONDS = envint("SESSION_MAX_AGE_SECONDS", 14400, low=1)
-SESSION_WINDOW = envint("SESSION_WINDOW", 20, low=1, high=200)
+# Messages in a session's window: for every agent (`20`), or agent by agent (`20,advisor=40`).
+SESSION_WINDOWS = envlimits("SESSION_WINDOW", 20, names=("customer", "advisor", "analyst", "risk"), low=1, high=200)
+# Makes `summary` of what leaves the window: see memory/sessions/summaries.py. At most so many characters.
+SESSION_SUMMARISER = envstr("SESSION_SUMMARISER", "memory.sessions.summaries.extractive")
+SESSION_SUMMARY_CHARS = envint("SESSION_SUMMARY_CHARS", 1200, low=100, high=20_000)
 SESSION_SEQ_LEASE = envint("SESSION_SEQ_LEASE", 1000, low=1)  # message numbers that MySQL leases to Redis at once
 # Entries of sess:pending past which an append commits by itself, and at which it is refused (503).
 SESSION_BACKLOG_SYNC = envint("SESSION_BACKLOG_SYNC", 20_000, low=0)

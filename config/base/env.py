@@ -42,6 +42,29 @@ def envint(name: str, default: int, *, low: int | None = None, high: int | None 
     return value
 
 
+def envlimits(name: str, default: int, *, names: tuple[str, ...], low: int, high: int) -> dict[str, int]:
+    """A number for each of `names`: `20` for all of them, `20,advisor=40` for all but one, `advisor=40` the same with
+    the default for the others."""
+    values = dict.fromkeys(names, default)
+    for place, part in enumerate(envlist(name)):
+        who, equals, raw = part.partition("=")
+        if not equals and place == 0:
+            raw = part
+        elif not equals or who.strip() not in names:
+            raise ImproperlyConfigured(f"{name}: {part!r} is not a number nor one of {', '.join(names)} = a number")
+        try:
+            value = int(raw)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name}: {raw.strip()!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise ImproperlyConfigured(f"{name}: {value} is outside {low}..{high}")
+        if equals:
+            values[who.strip()] = value
+        else:
+            values = dict.fromkeys(names, value)
+    return values
+
+
 def envlist(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 

@@ -25,13 +25,19 @@ Settled = MessageDeadLetter.Settled
 
 
 def fields_of(letter: MessageDeadLetter) -> dict[str, str]:
-    """The entry as it stood in the stream: k, g, x, m. Errors: ValueError, TypeError for what is no object."""
+    """The entry as it stood in the stream: k, g, x, m, p. Errors: ValueError, TypeError for what is no object."""
     raw = json.loads(letter.raw)
     if not isinstance(raw, Mapping):
         raise ValueError("not an object")
     if "message" in raw:
         ident = raw.get("ident") or stream_ident(0, letter.tenant, "customer", letter.session_id)
-        return {"k": str(ident), "g": str(raw["digest"]), "x": str(raw["trace_id"]), "m": str(raw["message"])}
+        return {
+            "k": str(ident),
+            "g": str(raw["digest"]),
+            "x": str(raw["trace_id"]),
+            "m": str(raw["message"]),
+            "p": str(raw.get("parent", "")),
+        }
     return {str(name): str(value) for name, value in raw.items()}
 
 

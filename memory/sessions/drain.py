@@ -63,7 +63,15 @@ def _read(taken: list[tuple[str, list[str]]]) -> tuple[list[Entry], list[tuple[s
 
 def _raw(entry: Entry) -> str:
     ident = stream_ident(entry.session_pk, entry.tenant, entry.agent, entry.session_id)
-    return json.dumps({"ident": ident, "trace_id": entry.trace_id, "digest": entry.digest, "message": entry.raw})
+    return json.dumps(
+        {
+            "ident": ident,
+            "trace_id": entry.trace_id,
+            "digest": entry.digest,
+            "parent": entry.parent,
+            "message": entry.raw,
+        }
+    )
 
 
 def _whose(fields: dict[str, str]) -> tuple[str, str]:

@@ -65,7 +65,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is read. cut: 0, or the true size in bytes where this is only its head (never given out so)."""
+    """A message as it is read. cut: 0, or the true size in bytes where this is only its head (never given out so).
+    entry_type: `message`, or `compaction` and `branch_summary` for what was written in place of others."""
 
     entry_id: str
     seq: int
@@ -74,6 +75,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     payload: Any = None
     at_us: int = msgspec.field(name="at", default=0)
     cut: int = 0
+    entry_type: str = "message"
 
     @property
     def created_at(self) -> datetime:
@@ -119,7 +121,8 @@ def may_be_made(entry_id: str) -> bool:
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A numbered message that may or may not be in MySQL yet. stream_id: its place in the stream, '' if not there."""
+    """A numbered message that may or may not be in MySQL yet. stream_id: its place in the stream, '' if not there.
+    parent: the entry that it follows, '' for a session's first."""
 
     session_pk: int
     tenant: str
@@ -136,6 +139,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     created_at: datetime
     stream_id: str = ""
     raw: str = ""
+    parent: str = ""
+    entry_type: str = "message"
 
     def row(self) -> AgentMessage:
         return AgentMessage(
@@ -144,7 +149,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
             agent=self.agent,
             session_id=self.session_id,
             entry_id=self.entry_id,
+            parent_entry_id=self.parent,
             seq=self.seq,
+            entry_type=self.entry_type,
             role=self.role,
             content=self.content,
             payload=self.payload,
@@ -272,6 +279,8 @@ def receipt_value(seq: int, created_at_us: int, state: str, digest: str) -> str:
 def window_item(entry: Entry, at_us: int) -> str:
     """An entry as the window holds it."""
     start = f'{{"entry_id":"{entry.entry_id}","role":"{entry.role}","content":'
+    if entry.entry_type != "message":
+        start = f'{{"entry_id":"{entry.entry_id}","role":"{entry.role}","entry_type":"{entry.entry_type}","content":'
     tail = f',"seq":{entry.seq},"at":{at_us}}}'
     if entry.size > INLINE_BYTES:
         return f'{start}{encode_basestring(entry.content[:HEAD_CHARS])},"cut":{entry.size}{tail}'
@@ -282,10 +291,9 @@ def window_item(entry: Entry, at_us: int) -> str:
 _window = msgspec.json.Decoder(list[Message])
 
 
-def read_items(items: Sequence[bytes]) -> tuple[list[Message], list[str]]:
-    """Window items as messages, and the entry ids of those that the window holds cut short."""
-    messages = _window.decode(b"[" + b",".join(items) + b"]")
-    return messages, [message.entry_id for message in messages if message.cut]
+def read_items(items: Sequence[bytes]) -> list[Message]:
+    """Window items as messages; `cut` is set on those that the window holds cut short."""
+    return _window.decode(b"[" + b",".join(items) + b"]")
 
 
 def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> str:
@@ -313,6 +321,9 @@ def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
         raise ValueError("a number that no column holds")
     if body.at_us <= 0:
         raise ValueError("no time")
+    parent = fields.get("p", "")
+    if parent:
+        check_id("parent", parent)
     payload = body.payload
     size = len(body.content.encode())
     if payload is not None:
@@ -333,4 +344,5 @@ def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
         created_at=from_micros(body.at_us),
         stream_id=stream_id,
         raw=fields["m"],
+        parent=parent,
     )

@@ -39,7 +39,7 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
     keys = (*owner.keys, owner.pending)
     ensure_attached()
     args = [
-        RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us, limits.window, owner.ident, current_trace_id(), "0",
+        RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us, limits.windows[owner.agent], owner.ident, current_trace_id(), "0",
         limits.backlog_refuse,
     ]  # fmt: skip
     for one in prepared:

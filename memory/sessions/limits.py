@@ -18,7 +18,7 @@ class _Limits:
         self.prefix: str = settings.REDIS_KEY_PREFIX
         self.ttl: int = settings.SESSION_TTL_SECONDS
         self.max_age_us: int = settings.SESSION_MAX_AGE_SECONDS * 1_000_000
-        self.window: int = settings.SESSION_WINDOW
+        self.windows: dict[str, int] = settings.SESSION_WINDOWS
         self.backlog_sync: int = settings.SESSION_BACKLOG_SYNC
         self.backlog_refuse: int = settings.SESSION_BACKLOG_REFUSE
         self.batch_messages: int = settings.MAX_BATCH_MESSAGES

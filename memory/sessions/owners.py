@@ -34,6 +34,7 @@ class Owner:
     customer_id: str
     created_at: datetime
     keys: tuple[str, str, str]  # ctx, msgs, ids
+    lineage: tuple[tuple[int, int], ...]  # see AgentSession
     pending: str
     ident: str
 
@@ -53,6 +54,7 @@ def _owner_of(row: AgentSession) -> Owner:
         customer_id=row.customer_id,
         created_at=row.created_at,
         keys=(CTX(row.tenant, **names), MSGS(row.tenant, **names), IDS(row.tenant, **names)),
+        lineage=tuple((pk, seq) for pk, seq in row.lineage or ()),
         pending=PENDING(),
         ident=stream_ident(row.pk, row.tenant, row.agent, row.session_id),
     )

@@ -48,9 +48,12 @@ class Outcome:
 
 # The INSERT is written here: the ORM's takes five times the time of the rest of the drain. Numbers, times and what is
 # the same for every message stand in the statement; text goes through the driver. A test compares the columns.
-_TEXTS = ("tenant", "agent", "session_id", "entry_id", "role", "content", "payload", "digest", "trace_id")
+_TEXTS = (
+    "tenant", "agent", "session_id", "entry_id", "parent_entry_id", "entry_type", "role", "content", "payload",
+    "digest", "trace_id",
+)  # fmt: skip
 _NUMBERS = ("session_pk", "seq", "size", "created_at")
-_CONSTANTS = {"parent_entry_id": "", "run_id": "", "entry_type": AgentMessage.EntryType.MESSAGE.value}
+_CONSTANTS = {"run_id": ""}
 _INSERT = f"INSERT INTO agent_message ({', '.join([*_TEXTS, *_NUMBERS, *_CONSTANTS])}) VALUES "  # noqa: S608 - our own names
 _START = f"({', '.join(['%s'] * len(_TEXTS))}, "
 _END = f", {', '.join(repr(value) for value in _CONSTANTS.values())})"
@@ -63,8 +66,8 @@ def _insert_rows(entries: Sequence[Entry]) -> None:
         created_at = entry.created_at.astimezone(UTC).replace(tzinfo=None)
         rows.append(f"{_START}{entry.session_pk:d}, {entry.seq:d}, {entry.size:d}, '{created_at}'{_END}")
         texts += (
-            entry.tenant, entry.agent, entry.session_id, entry.entry_id, entry.role, entry.content,
-            None if entry.payload is None else canonical_json(entry.payload), entry.digest, entry.trace_id,
+            entry.tenant, entry.agent, entry.session_id, entry.entry_id, entry.parent, entry.entry_type, entry.role,
+            entry.content, None if entry.payload is None else canonical_json(entry.payload), entry.digest, entry.trace_id,
         )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(_INSERT + ",".join(rows), texts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from django.conf import settings
@@ -23,9 +23,12 @@ from config.base.errors import DomainError
 from config.base.redis import RUN_ID, Script
 from memory.sessions.entries import COMMITTED, QUEUED, Entry, may_be_made, read_entry, receipt_value, window_item
 from memory.sessions.keys import EPOCH
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given, new_epoch, note_given_up
 from memory.sessions.owners import Owner, owner_of_row
+from memory.sessions.paths import lowest, tree_of, window_of
+from memory.sessions.tree import Path
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +55,10 @@ def undrained(owner: Owner) -> Iterator[Entry]:
     start = "-"
     while start:
         start, flat = _mine(client, [owner.pending], [owner.ident, start, _SCAN_ENTRIES, _SCAN_BYTES])
-        for i in range(0, len(flat), 4):
-            stream_id, digest, trace_id, body = flat[i : i + 4]
+        for i in range(0, len(flat), 5):
+            stream_id, digest, trace_id, body, parent = flat[i : i + 5]
             try:
-                yield read_entry(stream_id, {"k": owner.ident, "g": digest, "x": trace_id, "m": body})
+                yield read_entry(stream_id, {"k": owner.ident, "g": digest, "x": trace_id, "m": body, "p": parent})
             except (ValueError, KeyError, TypeError, RecursionError, DomainError):
                 continue
 
@@ -70,11 +73,18 @@ def locked(owner: Owner) -> AgentSession:
     return row
 
 
-def _entry_of(row: AgentMessage) -> Entry:
-    return Entry(
-        row.session_row_id, row.tenant, row.agent, row.session_id, row.entry_id, row.seq, row.role, row.content,
-        row.payload, row.size, row.digest, row.trace_id, row.created_at,
-    )  # fmt: skip
+_Receipt = tuple[str, int, datetime, str, str]  # entry id, number, time, state, digest
+# The row, the last number before the range, the window, receipts, the first number, whether these are all receipts,
+# how many turns the session's path has.
+_Made = tuple[AgentSession, int, list[Entry], list[_Receipt], int | None, bool, int]
+
+
+def _lowest(path: Path, newest: Sequence[Entry], whole: bool, receipts: Sequence[_Receipt]) -> int | None:
+    """The number of the first entry that leads to the head; no query where a short session has all of it at hand."""
+    if not path.branched and whole:
+        return min([*(entry.seq for entry in newest), *(seq for _, seq, *_ in receipts)])
+    found = lowest(path)
+    return min(entry.seq for entry in newest) if found is None else found
 
 
 def _range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> int:
@@ -106,7 +116,7 @@ def reopen(owner: Owner) -> bool:
     Steps: 1. see what Redis has; 2. lock the row, so that no append past Redis takes numbers meanwhile; 3. read the
     stream, then MySQL (in this order: an entry is in one of them); 4. take a range, commit; 5. write it to Redis if
     it is still as it was seen in 1. Returns whether a clean context was opened by this call.
-    Cost: 3 Redis round trips, 5 queries (6 where a former range is given up).
+    Cost: 3 Redis round trips, 6 queries (more where a former range is given up, or the path has branches).
     Errors: SESSION_NOT_FOUND, SESSION_DELETED, RedisUnavailable.
     """
     client = base_redis.state()
@@ -126,17 +136,17 @@ def reopen(owner: Owner) -> bool:
 
     origin = f"{epoch}.{run_id}"[:64]
 
-    def work() -> tuple[AgentSession, int, list[Entry], list[tuple[str, int, datetime, str, str]], int | None, bool]:
+    def work() -> _Made:
         with transaction.atomic(durable=True):
             row = locked(owner)
             queued = list(undrained(owner))
+            tree = tree_of(owner)
+            path = tree.head()
             mine = AgentMessage.objects.filter(session_row_id=owner.pk)
             stored = list(
                 mine.order_by("-seq").values_list("entry_id", "seq", "created_at", "digest")[: IDS_REFILL + 1]
             )
-            newest = [_entry_of(message) for message in mine.order_by("-seq")[: settings.SESSION_WINDOW]]
             whole = len(stored) <= IDS_REFILL
-            lowest = stored[-1][1] if whole and stored else mine.order_by("seq").values_list("seq", flat=True).first()
             in_mysql = {entry_id for entry_id, *_ in stored}
             queued = [entry for entry in queued if entry.entry_id not in in_mysql]
             if not whole and queued:
@@ -146,15 +156,15 @@ def reopen(owner: Owner) -> bool:
                 queued = [entry for entry in queued if entry.entry_id not in older]
             receipts = [(entry_id, seq, at, COMMITTED, digest) for entry_id, seq, at, digest in stored]
             receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in queued]
-            last = max((seq for _, seq, *_ in receipts), default=row.lease_from - 1)
-            firsts = [entry.seq for entry in queued] + ([lowest] if lowest is not None else [])
+            last = max([row.lease_from - 1, tree.last_turn, *(seq for _, seq, *_ in receipts)])
+            newest = window_of(path, limits.windows[owner.agent], queued)
             start = _range_after(row, origin, last, int(seen_seq or 0))
             row.opened_at = now()
             row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch", "opened_at"])
-            newest = sorted([*newest, *queued], key=lambda entry: entry.seq)[-settings.SESSION_WINDOW :]
-            return row, start, newest, receipts, min(firsts, default=None), whole
+            first = None if not newest else _lowest(path, newest, whole, receipts)
+            return row, start, newest, receipts, first, whole, tree.turn_count
 
-    row, last, newest, receipts, first, whole = retry_conflicts(work)
+    row, last, newest, receipts, first, whole, turn = retry_conflicts(work)
     items = [window_item(entry, to_micros(entry.created_at)) for entry in newest]
     pairs: list[str] = []
     for entry_id, seq, at, receipt_state, digest in receipts:
@@ -166,7 +176,7 @@ def reopen(owner: Owner) -> bool:
         [
             RUN_ID, run_id, epoch, gen, seen_seq, secrets.token_hex(4), "1" if state == "behind" else "0",
             settings.SESSION_TTL_SECONDS, owner.actor_id, owner.tenant, last, row.lease_to,
-            "" if first is None else first, "1" if whole else "0", origin, len(items), *items, *pairs,
+            "" if first is None else first, "1" if whole else "0", origin, turn, len(items), *items, *pairs,
         ],
     )  # fmt: skip
     if answer == "DELETED":

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-from django.conf import settings
 
 from config.base.clock import to_micros
 from config.base.errors import DomainError
@@ -17,14 +16,20 @@ from guard.access.services import Caller
 from memory.sessions.context import Context
 from memory.sessions.entries import Entry, Message, read_items
 from memory.sessions.hot import run_context, window_in_redis
+from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.owners import Owner, admit
+from memory.sessions.paths import WINDOW_MOST, along, pinned, tree_of
 from memory.sessions.reopen import undrained
+from memory.sessions.tree import END, Span, count_between, within
 
 logger = logging.getLogger(__name__)
 
 WINDOW = "window"
 DATABASE = "database"
+ACTIVE = "active"
+FULL = "full"
+COMPACTION = AgentMessage.EntryType.COMPACTION.value
 MAX_LIMIT = 200
 # A page ends early rather than hold more text than this; `next` leads on.
 PAGE_BYTES = 32 * 1024 * 1024
@@ -61,38 +66,70 @@ def get_context(*, caller: Caller, session_id: str) -> Context:
     return run_context(admit(caller, session_id, "read"), "", [], [])
 
 
-def read_messages(*, caller: Caller, session_id: str, limit: int = 20, before_seq: int | None = None) -> Page:
-    """A page of a conversation, oldest first: the newest messages, or those before a number.
+def read_messages(
+    *, caller: Caller, session_id: str, limit: int | None = None, before_seq: int | None = None, view: str = ACTIVE
+) -> Page:
+    """A page of a conversation's active path, oldest first: the newest messages, or those before a number.
 
+    limit: at most so many; None: the window as it is, which holds more than its size where a tool call has many
+    results. A page never begins with results whose call it leaves out, unless nothing else would be on it.
+    view: `active` shows what an agent should see: where the conversation was condensed, the compaction entry first, in
+    place of what it covers; `full` shows everything that led to the head, compaction entries where they were made.
     From the window where it reaches (no before_seq, limit within it): 1 round trip, 0 queries (2 queries more for
     messages that the window holds cut short). Else from MySQL with what the stream still holds: 1 round trip and
-    2 queries, more only where numbers are missing in the page. Redis away: MySQL alone.
+    3 queries, more only where the path has branches or numbers are missing in the page. Redis away: MySQL alone.
     Errors: those of `admit`; SESSION_DELETED; INVALID_REQUEST for a limit outside 1..200; RedisUnavailable when
     Redis is away and MySQL has nothing of a session that Redis may have messages of: not shown as empty.
     """
-    if not 1 <= limit <= MAX_LIMIT:
+    if limit is not None and not 1 <= limit <= MAX_LIMIT:
         raise DomainError("INVALID_REQUEST", f"limit {limit} is outside 1..{MAX_LIMIT}")
-    if before_seq is not None and not 1 <= before_seq <= 2**63 - 1:
-        raise DomainError("INVALID_REQUEST", f"before_seq {before_seq} is outside 1..{2**63 - 1}")
+    if before_seq is not None and not 1 <= before_seq <= END:
+        raise DomainError("INVALID_REQUEST", f"before_seq {before_seq} is outside 1..{END}")
+    if view not in (ACTIVE, FULL):
+        raise DomainError("INVALID_REQUEST", f"view {view[:40]!r} does not exist; use {ACTIVE} or {FULL}")
     owner = admit(caller, session_id, "read")
+    size = limits.windows[owner.agent]
+    count = size if limit is None else limit
     try:
-        within = before_seq is None and limit <= settings.SESSION_WINDOW
-        first, last, items = window_in_redis(owner, limit if within else 1)
-        if within:
-            messages, cut = read_items(items)
-            if cut:
-                messages = with_whole(owner, messages, cut)
-            older = messages and first is not None and messages[0].seq > first
+        within_window = before_seq is None and count <= size and view == ACTIVE
+        # One more than asked for: it tells whether the page would begin within a tool call's results.
+        reach = 1 if not within_window else WINDOW_MOST if limit is None else limit + 1
+        first, last, items = window_in_redis(owner, reach)
+        if within_window:
+            messages = read_items(items)
+            if limit is not None:
+                messages = begun_whole(messages, limit)
+            if any(message.cut for message in messages):
+                messages = with_whole(owner, messages)
+            older = messages and messages[0].entry_type != COMPACTION and first is not None and messages[0].seq > first
             return Page(messages, messages[0].seq if older else None, WINDOW)
         top = last if before_seq is None else min(last, before_seq - 1)
-        messages, following = _page(owner, limit, before_seq, first, top)
-        return Page(messages, following, DATABASE)
+        return _page(owner, count, before_seq, view, first, top)
     except RedisUnavailable:
         row = _refuse_deleted(owner)
-        messages, following = page_from_mysql(owner, limit=limit, before=before_seq)
-        if not messages and before_seq is None and row.lease_to:
+        page = page_from_mysql(owner, limit=count, before=before_seq, view=view)
+        if not page.messages and before_seq is None and row.lease_to:
             raise
-        return Page(messages, following, DATABASE)
+        return page
+
+
+def begun_whole(messages: list[Message], limit: int) -> list[Message]:
+    """The newest `limit` of what may be one more, less results at its beginning whose call is not among them."""
+    page = messages[-limit:]
+    if len(messages) > limit:
+        del page[: _orphans([message.role for message in messages[-limit - 1 :]])]
+    return page
+
+
+def _orphans(roles: Sequence[str]) -> int:
+    """How many of a page's first entries are results of a tool call before it. roles: of the entry before the page,
+    then of the page, oldest first."""
+    if roles[0] not in ("assistant", "tool"):
+        return 0
+    count = 0
+    while count + 1 < len(roles) and roles[count + 1] == "tool":
+        count += 1
+    return count if count + 1 < len(roles) else 0
 
 
 def _refuse_deleted(owner: Owner) -> AgentSession:
@@ -105,72 +142,112 @@ def _refuse_deleted(owner: Owner) -> AgentSession:
 
 
 def _message_of(row: AgentMessage | Entry) -> Message:
-    return Message(row.entry_id, row.seq, row.role, row.content, row.payload, to_micros(row.created_at))
+    return Message(
+        row.entry_id, row.seq, row.role, row.content, row.payload, to_micros(row.created_at), 0, row.entry_type
+    )  # fmt: skip
 
 
-def page_from_mysql(owner: Owner, *, limit: int, before: int | None) -> tuple[list[Message], int | None]:
-    """What MySQL has, oldest first, and where the page before it starts. Cost: 2 queries."""
-    mine = AgentMessage.objects.filter(session_row_id=owner.pk)
-    if before is not None:
-        mine = mine.filter(seq__lt=before)
-    sizes = list(mine.order_by("-seq").values_list("pk", "seq", "size")[: limit + 1])
-    taken: list[int] = []
-    total = 0
-    for pk, _seq, size in sizes[:limit]:
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Entries of a page that MySQL has, oldest first; whether there are older ones; and what stands before them all."""
+
+    messages: list[Message]
+    more: bool
+    pin: Message | None
+    spans: tuple[Span, ...]
+
+    def page(self, limit: int) -> Page:
+        if self.more:
+            return Page(self.messages, self.messages[0].seq, DATABASE)
+        if self.pin is not None and len(self.messages) < limit:
+            return Page([self.pin, *self.messages], None, DATABASE)
+        return Page(self.messages, self.messages[0].seq if self.pin is not None else None, DATABASE)
+
+
+def page_from_mysql(owner: Owner, *, limit: int, before: int | None, view: str = ACTIVE) -> Page:
+    """What MySQL has of a page. Cost: 3 queries, more only where the path has branches."""
+    return _stored_page(owner, limit, before, view).page(limit)
+
+
+def _stored_page(owner: Owner, limit: int, before: int | None, view: str) -> _Stored:
+    path = tree_of(owner).head()
+    spans = path.view if view == ACTIVE else path.full
+    found = along(spans, "pk", "role", "size", limit=limit + 1, before=before)
+    total, count = 0, 0
+    for _pk, _role, size in found[:limit]:
         total += size
-        if taken and total > PAGE_BYTES:
+        if count and total > PAGE_BYTES:
             break
-        taken.append(pk)
-    rows = AgentMessage.objects.filter(pk__in=taken).order_by("seq")
-    messages = [_message_of(row) for row in rows]
-    return messages, messages[0].seq if len(taken) < len(sizes) else None
+        count += 1
+    if count < len(found):
+        count -= _orphans([role for _, role, _ in reversed(found[: count + 1])])
+    rows = AgentMessage.objects.filter(pk__in=[pk for pk, *_ in found[:count]]).order_by("seq")
+    more = count < len(found)
+    # Asked for only where it may be shown: at the beginning of what is shown.
+    pin = None if more or view != ACTIVE else pinned(path)
+    return _Stored([_message_of(row) for row in rows], more, None if pin is None else _message_of(pin), spans)
 
 
-def _page(
-    owner: Owner, limit: int, before: int | None, first: int | None, top: int
-) -> tuple[list[Message], int | None]:
+def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | None, top: int) -> Page:
     """A page of MySQL's, completed from the stream where numbers are missing that may still be on their way."""
-    messages, following = page_from_mysql(owner, limit=limit, before=before)
-    lowest = messages[0].seq if following is not None else first
-    if lowest is None or (top - lowest + 1) == len(messages):
-        return messages, following
+    stored = _stored_page(owner, limit, before, view)
+    low = stored.messages[0].seq if stored.more else first
+    if low is None or count_between(stored.spans, low, top) == len(stored.messages):
+        return stored.page(limit)
     # Missing: queued, or never used (an outage). The stream first, then MySQL again: an entry is in one of them.
     queued = [entry for entry in undrained(owner) if before is None or entry.seq < before]
-    messages, following = page_from_mysql(owner, limit=limit, before=before)
-    have = {message.entry_id for message in messages}
-    floor = messages[0].seq if following is not None else 0
-    extra = [_message_of(entry) for entry in queued if entry.entry_id not in have and entry.seq > floor]
-    merged = sorted([*messages, *extra], key=lambda message: message.seq)
-    page = merged[-limit:]
-    if len(merged) > limit or following is not None:
-        return page, page[0].seq
-    return page, None
+    stored = _stored_page(owner, limit, before, view)
+    have = {message.entry_id for message in stored.messages}
+    floor = stored.messages[0].seq if stored.more else 0
+    extra = [
+        _message_of(entry)
+        for entry in queued
+        if entry.entry_id not in have and entry.seq > floor and within(stored.spans, entry.session_pk, entry.seq)
+    ]
+    merged = sorted([*stored.messages, *extra], key=lambda message: message.seq)
+    page = begun_whole(merged, limit)
+    return _Stored(page, stored.more or len(page) < len(merged), stored.pin, stored.spans).page(limit)
 
 
-def with_whole(owner: Owner, messages: Sequence[Message], cut: Sequence[str]) -> list[Message]:
-    """The same messages, whole where the window had only their heads."""
-    whole: dict[str, Message] = {}
+def with_whole(owner: Owner, messages: Sequence[Message]) -> list[Message]:
+    """The same messages, whole where the window had only their heads. Cost: 1 query, more only for what a fork shares
+    and for what is not in MySQL yet."""
+    floor = owner.lineage[0][1] if owner.lineage else 0
+    cut = [message for message in messages if message.cut]
+    own = [message.entry_id for message in cut if message.seq > floor]
     # The stream first: an entry leaves it only after its commit. Most large messages are in MySQL long since.
-    stored = _stored(owner, cut)
-    if len(stored) < len(cut):
-        wanted = set(cut)
-        whole = {entry.entry_id: _message_of(entry) for entry in undrained(owner) if entry.entry_id in wanted}
-        stored = _stored(owner, cut)
-    whole.update(stored)
+    stored = _stored(owner, own)
+    whole: dict[tuple[str, bool], Message] = {}
+    if len(stored) < len(own):
+        wanted = set(own)
+        whole = {(entry.entry_id, True): _message_of(entry) for entry in undrained(owner) if entry.entry_id in wanted}
+        stored = _stored(owner, own)
+    whole.update({(entry_id, True): message for entry_id, message in stored.items()})
+    if len(own) < len(cut):
+        whole.update(_shared(owner, {(m.entry_id, m.seq) for m in cut if m.seq <= floor}))
     answer = []
     for message in messages:
-        if message.entry_id in whole:
+        if message.cut:
+            found = whole.get((message.entry_id, message.seq > floor))
+            if found is None:
+                # A head is never passed off as the message; what became of it stands in the dead letters.
+                logger.error("large message %s of session %s is nowhere whole", message.entry_id, owner.session_id)
+                continue
             # Number and time stay the window's: during an outage the same message may also have come another way.
-            found = whole[message.entry_id]
             message = msgspec.structs.replace(message, content=found.content, payload=found.payload, cut=0)
-        elif message.entry_id in cut:
-            # A head is never passed off as the message; what became of it stands in the dead letters.
-            logger.error("large message %s of session %s is nowhere whole", message.entry_id, owner.session_id)
-            continue
         answer.append(message)
     return answer
 
 
 def _stored(owner: Owner, entry_ids: Sequence[str]) -> dict[str, Message]:
+    if not entry_ids:
+        return {}
     rows = AgentMessage.objects.filter(session_row_id=owner.pk, entry_id__in=entry_ids)
     return {row.entry_id: _message_of(row) for row in rows}
+
+
+def _shared(owner: Owner, wanted: set[tuple[str, int]]) -> dict[tuple[str, bool], Message]:
+    """Whole messages that a fork shares, by entry id and False."""
+    pks = [pk for pk, _ in owner.lineage]
+    rows = AgentMessage.objects.filter(session_row_id__in=pks, entry_id__in=[entry_id for entry_id, _ in wanted])
+    return {(row.entry_id, False): _message_of(row) for row in rows if (row.entry_id, row.seq) in wanted}

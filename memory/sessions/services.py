@@ -45,8 +45,9 @@ from memory.sessions.models import AgentSession
 from memory.sessions.numbering import given
 from memory.sessions.owners import Owner, admit, remember
 from memory.sessions.persist import persist
-from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion
-from memory.sessions.selectors import page_from_mysql, with_whole
+from memory.sessions.paths import WINDOW_MOST
+from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion, undrained
+from memory.sessions.selectors import begun_whole, page_from_mysql, with_whole
 
 logger = logging.getLogger(__name__)
 
@@ -166,21 +167,26 @@ def append_messages(
         raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
     owner = admit(caller, session_id, "write")
     prepared = prepare(messages)
-    read_last = min(read_last, limits.window)
+    size = limits.windows[owner.agent]
+    read_last = min(read_last, size)
+    # One more tells whether what is read would begin within a tool call's results; the whole window never does.
+    reach = 0 if not read_last else WINDOW_MOST if read_last == size else read_last + 1
     try:
-        reply, items = append_in_redis(owner, prepared, read_last)
+        reply, items = append_in_redis(owner, prepared, reach)
     except RedisUnavailable:
         receipts = append_past_redis(owner, prepared)
-        return Appended(receipts, page_from_mysql(owner, limit=read_last, before=None)[0] if read_last else None)
+        return Appended(receipts, page_from_mysql(owner, limit=read_last, before=None).messages if read_last else None)
     receipts = _receipts(prepared, reply)
     given.note(owner.pk, receipts[-1].seq)
     if durability == "sync" or reply[4] > limits.backlog_sync:
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
     if read_last:
-        newest, cut = read_items(items)
-        if cut:
-            newest = with_whole(owner, newest, cut)
+        newest = read_items(items)
+        if read_last < size:
+            newest = begun_whole(newest, read_last)
+        if any(message.cut for message in newest):
+            newest = with_whole(owner, newest)
     return Appended(receipts, newest)
 
 
@@ -196,13 +202,18 @@ def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], re
     """Puts what is only queued of a batch into MySQL now, and takes it out of the stream."""
     entries: dict[str, Entry] = {}
     stream_ids: dict[str, str] = {}
+    parent = reply[5]
     for n, one in enumerate(prepared):
         seq, at, place = reply[3][3 * n : 3 * n + 3]
-        if place == "=c" or one.entry_id in entries:
+        if place[0] == "=" or one.entry_id in entries:
             continue
-        entries[one.entry_id] = entry_of(owner, one, int(seq), from_micros(int(at)), "" if place[0] == "=" else place)
-        if place[0] != "=":
-            stream_ids[one.entry_id] = place
+        entries[one.entry_id] = entry_of(owner, one, int(seq), from_micros(int(at)), place, parent)
+        stream_ids[one.entry_id] = place
+        parent = one.entry_id
+    for n, one in enumerate(prepared):
+        if reply[3][3 * n + 2] == "=q" and one.entry_id not in entries:
+            entries |= _queued_before(owner, prepared, reply)
+            break
     if not entries:
         return receipts
     try:
@@ -224,6 +235,21 @@ def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], re
         Receipt(one.entry_id, numbers[one.entry_id], COMMITTED) if one.entry_id in numbers else receipt
         for one, receipt in zip(prepared, receipts, strict=True)
     ]
+
+
+def _queued_before(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any]) -> dict[str, Entry]:
+    """Entries of a batch that an earlier call queued, as the stream has them. One that is no longer there is in MySQL
+    by now; or it was lost with the queue, and is put under its number again: that one was given to nobody else."""
+    waiting = {
+        one.entry_id: (one, reply[3][3 * n], reply[3][3 * n + 1])
+        for n, one in enumerate(prepared)
+        if reply[3][3 * n + 2] == "=q"
+    }
+    found = {entry.entry_id: entry for entry in undrained(owner) if entry.entry_id in waiting}
+    for entry_id, (one, seq, at) in waiting.items():
+        if entry_id not in found:
+            found[entry_id] = entry_of(owner, one, int(seq), from_micros(int(at)))
+    return found
 
 
 # --- context ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@
 --       '0' its id was made for this call, '1' the caller gave it, '2' given, but looks like one that was made once,
 --       digest, body (JSON object without its end), head (the same cut short for the window; '' where body is short)
 -- RETURNS
---   {'OK', now us, first seq, {seq, at us, stream id or '=' .. state}..., flat, entries in the stream}
+--   {'OK', now us, first seq, {seq, at us, stream id or '=' .. state}..., flat, entries in the stream,
+--    the entry that the first new one follows ('' for none)}; the others follow each other
 --   {'FULL', entries in the stream}   nothing written
 --   {'MISS'} reopen   {'OWNER'}   {'DELETED'}
 --   {'CONFLICT', entry id}   same id, other content; nothing written
@@ -26,6 +27,20 @@ local function again()
   return {'MISS'}
 end
 if c.first and call('EXISTS', KEYS[2]) == 0 then return again() end
+
+-- Keeps the newest `size` of the window's items, and what precedes them where it is a tool call whose results would be
+-- left without it. No more than 200 are kept for that.
+local function trim(key, length, size)
+  local from, most = length - size, length - 200
+  local role
+  repeat
+    role = string.match(call('LINDEX', key, from), '^{"entry_id":"[^"]*","role":"(%a+)"')
+    from = from - 1
+  until role ~= 'tool' or from < 0 or from < most
+  from = from + 1
+  if role ~= 'assistant' then from = length - size end
+  if from > 0 then call('LTRIM', key, from, -1) end
+end
 
 -- 1. What is new, what is a repeat, what clashes
 local given, at_of = {}, {}
@@ -65,8 +80,9 @@ if fresh > 0 and c.seq + fresh > c.ceiling then
 end
 
 -- 2. Write. HSET comes first: a full server refuses it, and then nothing at all has been written.
-local flat = {}
+local flat, head = {}, ''
 if fresh > 0 then
+  if c.first then head = string.match(call('LINDEX', KEYS[2], -1) or '', '^{"entry_id":"([%w_.-]+)"') or '' end
   local last, receipts, items, whole = c.seq, {}, {}, {}
   local end_of_tail = ',"at":' .. now .. '}'
   for i = 10, #ARGV, 5 do
@@ -94,10 +110,12 @@ if fresh > 0 then
   end
   local length = call('RPUSH', KEYS[2], unpack(items))
   if length == #items then call('EXPIRE', KEYS[2], ARGV[3]) end
-  if length > tonumber(ARGV[5]) then call('LTRIM', KEYS[2], -ARGV[5], -1) end
+  if length > tonumber(ARGV[5]) then trim(KEYS[2], length, tonumber(ARGV[5])) end
+  local parent = head
   for i = 10, #ARGV, 5 do
     if whole[i] then
-      plan[i][3] = call('XADD', KEYS[4], '*', 'k', ARGV[6], 'g', ARGV[i + 2], 'x', ARGV[7], 'm', whole[i])
+      plan[i][3] = call('XADD', KEYS[4], '*', 'k', ARGV[6], 'g', ARGV[i + 2], 'x', ARGV[7], 'm', whole[i], 'p', parent)
+      parent = ARGV[i]
     end
   end
 end
@@ -109,4 +127,4 @@ for i = 10, #ARGV, 5 do
   if type(p) == 'number' then p = plan[p] end
   flat[#flat + 1], flat[#flat + 2], flat[#flat + 3] = p[1], p[2], p[3]
 end
-return {'OK', now, c.first or '', flat, backlog + fresh}
+return {'OK', now, c.first or '', flat, backlog + fresh, head}

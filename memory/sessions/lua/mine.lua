@@ -1,7 +1,7 @@
 -- What of one session is still in the stream; scans a part of it.
 -- KEYS  1 sess:pending
 -- ARGV  1 stream ident of the session   2 start of the range   3 most entries to look at   4 most bytes to answer
--- RETURNS {next start or '', {stream id, g, x, m, ...}}
+-- RETURNS {next start or '', {stream id, g, x, m, p, ...}}
 local start, left, room = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local found = {}
 while left > 0 and room > 0 do
@@ -10,7 +10,7 @@ while left > 0 and room > 0 do
   for _, entry in ipairs(page) do
     local f = entry[2]
     if f[2] == ARGV[1] then
-      found[#found + 1], found[#found + 2], found[#found + 3], found[#found + 4] = entry[1], f[4], f[6], f[8]
+      for i = 1, 5 do found[#found + 1] = i == 1 and entry[1] or f[2 * i] or '' end
       room = room - #f[8]
     end
     start = '(' .. entry[1]

@@ -4,7 +4,8 @@
 --       6 new gen   7 '1': keep intent, slots and the like   8 TTL, s
 --       9 actor   10 tenant   11 seq   12 ceiling   13 first seq or ''   14 '1' when ids are all there are
 --       15 the Redis that the range was leased to, as MySQL names it
---       16 number of window items, the items, then entry id and receipt for each id
+--       16 how many turns the session's path has: a summary made before the latest is of another path, and goes
+--       17 number of window items, the items, then entry id and receipt for each id
 -- RETURNS 'OK', 'MOVED' (observe again), 'DELETED'
 if ARGV[1] ~= ARGV[2] or redis.call('GET', KEYS[4]) ~= ARGV[3] then return 'MOVED' end
 local was = redis.call('HMGET', KEYS[1], 'gen', 'seq', 'deleted')
@@ -20,10 +21,14 @@ redis.call('HSET', KEYS[1], 'actor', ARGV[9], 'tenant', ARGV[10], 'seq', ARGV[11
 redis.call('HSETNX', KEYS[1], 'opened_at', now)
 redis.call('HSETNX', KEYS[1], 'version', '0')
 if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'first', ARGV[13]) else redis.call('HDEL', KEYS[1], 'first') end
-local items = tonumber(ARGV[16])
-for i = 17, 16 + items do redis.call('RPUSH', KEYS[2], ARGV[i]) end
-for i = 17 + items, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-if #ARGV > 16 + items then redis.call('HSET', KEYS[1], 'given', '1') else redis.call('HDEL', KEYS[1], 'given') end
+if (redis.call('HGET', KEYS[1], 'turn') or '0') ~= ARGV[16] then
+  redis.call('HDEL', KEYS[1], 'summary', 'folded')
+  redis.call('HSET', KEYS[1], 'turn', ARGV[16])
+end
+local items = tonumber(ARGV[17])
+for i = 18, 17 + items do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+for i = 18 + items, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+if #ARGV > 17 + items then redis.call('HSET', KEYS[1], 'given', '1') else redis.call('HDEL', KEYS[1], 'given') end
 -- Last: until the server's name is there nobody uses the state, should a full server have refused a write above.
 redis.call('HSET', KEYS[1], 'server', ARGV[1])
 for i = 1, 3 do redis.call('EXPIRE', KEYS[i], ARGV[8]) end

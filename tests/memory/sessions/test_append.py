@@ -359,5 +359,5 @@ def test_what_an_operation_costs(django_assert_num_queries: Any) -> None:
     # Two queries and the BEGIN and COMMIT around the INSERT, which Django counts too.
     cost(2, 4, lambda: append(session, "d", durability="sync"))
     drain()
-    cost(1, 2, lambda: selectors.read_messages(caller=ALICE, session_id=session, limit=50))
+    cost(1, 3, lambda: selectors.read_messages(caller=ALICE, session_id=session, limit=50))
     cost(0, 1, lambda: selectors.get_session(caller=ALICE, session_id=session))

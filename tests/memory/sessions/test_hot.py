@@ -45,9 +45,9 @@ def spelled(value: Any) -> str:
 def test_items_are_read_as_json_reads_them(value: Any) -> None:
     payload = canonical_json(value)
     item = f'{{"entry_id":"e","role":"user","content":"x","payload":{payload},"seq":1,"at":2}}'
-    ((message,), cut) = read_items([item.encode()])
+    (message,) = read_items([item.encode()])
     assert spelled(message.payload) == spelled(json.loads(payload))
-    assert (message.entry_id, message.seq, message.at_us, cut) == ("e", 1, 2, [])
+    assert (message.entry_id, message.seq, message.at_us, message.cut) == ("e", 1, 2, 0)
 
 
 def test_our_ids_are_version_7_and_known_again() -> None:

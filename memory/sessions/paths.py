@@ -1,0 +1,126 @@
+"""Entries along a conversation's path, read from MySQL."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.db.models.functions import Substr
+
+from memory.sessions.entries import HEAD_CHARS, Entry
+from memory.sessions.models import AgentMessage, SessionBranch
+from memory.sessions.owners import Owner
+from memory.sessions.tree import Path, Span, Tree, Turn
+
+# A window holds more than its size only to keep a tool call's results with it; append.lua knows the same number.
+WINDOW_MOST = 200
+
+
+def tree_of(owner: Owner) -> Tree:
+    """The session's tree as it is now. Cost: 1 query."""
+    pks = [owner.pk, *(pk for pk, _ in owner.lineage)]
+    turns: dict[int, list[Turn]] = defaultdict(list)
+    rows = SessionBranch.objects.filter(session_row__in=pks).order_by("id")
+    for pk, *turn in rows.values_list("session_row_id", "kind", "at_seq", "target_pk", "target_seq"):
+        turns[pk].append(Turn(*turn))
+    return Tree(owner.pk, owner.lineage, turns)
+
+
+def along(spans: Sequence[Span], *fields: str, limit: int, before: int | None = None) -> list[tuple[Any, ...]]:
+    """Values of the newest entries of a path below a number, newest first. Cost: 1 query, one more for each older
+    span that is needed."""
+    found: list[tuple[Any, ...]] = []
+    for pk, first, last in reversed(spans):
+        if before is not None and first >= before:
+            continue
+        mine = AgentMessage.objects.filter(session_row_id=pk, seq__gte=first)
+        mine = mine.filter(seq__lte=last) if before is None or last < before else mine.filter(seq__lt=before)
+        found += mine.order_by("-seq").values_list(*fields)[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def upward(spans: Sequence[Span], *, above: int = 0, below: int | None = None) -> Iterator[AgentMessage]:
+    """Entries of a path between two numbers (both excluded), oldest first, as heads: their content is cut to what a
+    window holds of a large message."""
+    for pk, first, last in spans:
+        mine = AgentMessage.objects.filter(session_row_id=pk, seq__gte=max(first, above + 1), seq__lte=last)
+        if below is not None:
+            mine = mine.filter(seq__lt=below)
+        head = mine.defer("content", "payload").annotate(head=Substr("content", 1, HEAD_CHARS))
+        yield from head.order_by("seq").iterator(chunk_size=500)
+
+
+def lowest(path: Path) -> int | None:
+    """The number of a path's first entry. Cost: 1 query, more only where a span is empty."""
+    for pk, first, last in path.full:
+        mine = AgentMessage.objects.filter(session_row_id=pk, seq__gte=first, seq__lte=last)
+        seq = mine.order_by("seq").values_list("seq", flat=True).first()
+        if seq is not None:
+            return seq
+    return None
+
+
+def head_of(path: Path) -> tuple[str, int, int]:
+    """Entry id, session and number of a path's last entry in MySQL; ('', 0, 0) where it has none. Cost: 1 query."""
+    found = along(path.full, "entry_id", "session_row_id", "seq", limit=1)
+    return found[0] if found else ("", 0, 0)  # type: ignore[return-value]
+
+
+def entry_of_row(row: AgentMessage) -> Entry:
+    return Entry(
+        row.session_row_id, row.tenant, row.agent, row.session_id, row.entry_id, row.seq, row.role, row.content,
+        row.payload, row.size, row.digest, row.trace_id, row.created_at, "", "", row.parent_entry_id, row.entry_type,
+    )  # fmt: skip
+
+
+def whole_groups(roles: Sequence[str], size: int) -> int:
+    """How many of the newest entries a window of `size` holds. roles: newest first.
+
+    As many as fit; and where the oldest of these would be a tool's results without the call that they answer (the
+    assistant's message before them), all back to that call, up to WINDOW_MOST.
+    """
+    if len(roles) <= size or roles[size - 1] != "tool":
+        return min(size, len(roles))
+    for place in range(size, min(len(roles), WINDOW_MOST)):
+        if roles[place] != "tool":
+            return place + 1 if roles[place] == "assistant" else size
+    return size
+
+
+def pinned(path: Path) -> Entry | None:
+    """The compaction entry that stands in front of what is shown. Cost: 1 query where there is one."""
+    if path.pin is None:
+        return None
+    row = AgentMessage.objects.filter(session_row_id=path.pin[0], seq=path.pin[1]).first()
+    return None if row is None else entry_of_row(row)
+
+
+def window_of(path: Path, size: int, queued: Sequence[Entry] = ()) -> list[Entry]:
+    """The newest entries that are shown, oldest first, as many as a window holds.
+
+    queued: entries that MySQL does not have yet. Cost: 2 queries, 1 more where a compaction entry fits in, or a tool
+    call far back.
+    """
+    waiting = [entry for entry in queued if path.shows(entry.session_pk, entry.seq)]
+    limit = size + 1
+    while True:
+        keys = along(path.view, "seq", "role", "pk", limit=limit)
+        merged = sorted([*keys, *((one.seq, one.role, None) for one in waiting)], key=lambda key: -key[0])
+        roles = [role for _, role, _ in merged]
+        if limit < WINDOW_MOST and len(roles) > size and roles[size - 1] == "tool":
+            limit = WINDOW_MOST
+            continue
+        break
+    wanted = merged[: whole_groups(roles, size)]
+    rows = AgentMessage.objects.filter(pk__in=[pk for _, _, pk in wanted if pk is not None])
+    lowest_seq = wanted[-1][0] if wanted else 0
+    entries = [entry_of_row(row) for row in rows] + [one for one in waiting if one.seq >= lowest_seq]
+    entries.sort(key=lambda entry: entry.seq)
+    if len(wanted) < size:
+        pin = pinned(path)
+        if pin is not None:
+            entries.insert(0, pin)
+    return entries
