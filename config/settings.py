@@ -56,6 +56,8 @@ def _secret_key() -> str:
 
 
 SECRET_KEY = _secret_key()
+# Former keys. Those who were erased under one are known by it, so it must stay here.
+SECRET_KEY_FALLBACKS = envlist("SECRET_KEY_FALLBACKS")
 DEBUG = envbool("DEBUG", False)
 ALLOWED_HOSTS = envlist("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = envlist("CSRF_TRUSTED_ORIGINS")

@@ -37,16 +37,18 @@ Reason = MessageDeadLetter.Reason
 
 @dataclass
 class Drained:
-    """What one run did. stored: new in MySQL. known: were there already. dead: moved to the dead letters."""
+    """What one run did. stored: new in MySQL. known: were there already. dead: moved to the dead letters. erased: given
+    up, for their sessions were erased."""
 
     stored: int = 0
     known: int = 0
     dead: int = 0
     batches: int = 0
+    erased: int = 0
 
     @property
     def total(self) -> int:
-        return self.stored + self.known + self.dead
+        return self.stored + self.known + self.dead + self.erased
 
 
 def _read(taken: list[tuple[str, list[str]]]) -> tuple[list[Entry], list[tuple[str, dict[str, str], str]]]:
@@ -121,7 +123,7 @@ def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_m
         )
     stream_ids = [stream_id for stream_id, _ in taken]
     _settle(client, [pending], [GROUP, len(stream_ids), *stream_ids])
-    return Drained(len(outcome.stored), len(outcome.known), len(outcome.dead) + len(unreadable), 1)
+    return Drained(len(outcome.stored), len(outcome.known), len(outcome.dead) + len(unreadable), 1, len(outcome.erased))
 
 
 def drain(*, seconds: float = 4.0) -> Drained:
@@ -141,6 +143,7 @@ def drain(*, seconds: float = 4.0) -> Drained:
         total.known += batch.known
         total.dead += batch.dead
         total.batches += batch.batches
+        total.erased += batch.erased
         if not batch.batches or time.monotonic() >= until:
             return total
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from django.db import models
+from typing import Any
+
+from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
 from config.base.fields import CanonicalJSONField, IdField, WholeTextField
 from guard.access.models import Agent
+from memory.erasure.tombstones import refuse_erased
 
 
 class AgentSession(models.Model):
@@ -20,7 +23,8 @@ class AgentSession(models.Model):
     to another. `detached_at`: MySQL has what Redis has not seen of this session (an append during an outage, a
     deletion): Redis's state of it is to be rebuilt before it is used. `opened_at`: when its state in Redis was last
     made; SESSION_MAX_AGE_SECONDS later there is none, so nothing of it can be queued. `fence_ceiling`: the highest
-    fencing number that its lock may have given.
+    fencing number that its lock may have given. `erased_at`: nothing of it is left but this row, which says that its
+    id was used and by which agent, and names no person; it refuses late writers for good, and is never used again.
     """
 
     tenant = IdField(_("tenant"), default="default")
@@ -30,6 +34,7 @@ class AgentSession(models.Model):
     customer_id = IdField(_("customer"), blank=True, default="")
     created_at = models.DateTimeField(_("created"), default=now)
     deleted_at = models.DateTimeField(_("deleted"), null=True, blank=True)
+    erased_at = models.DateTimeField(_("erased"), null=True, blank=True, editable=False)
     seq_ceiling = models.PositiveBigIntegerField(default=0, editable=False)
     lease_from = models.PositiveBigIntegerField(default=1, editable=False)
     lease_to = models.PositiveBigIntegerField(default=0, editable=False)
@@ -57,10 +62,29 @@ class AgentSession(models.Model):
             models.Index(fields=["detached_at"], name="agent_session_detached"),
             # erasure and support: a customer's conversations
             models.Index(fields=["tenant", "customer_id"], name="agent_session_customer"),
+            # erasure: conversations that the customer had under the customer agent
+            models.Index(fields=["tenant", "actor_id"], name="agent_session_actor"),
         ]
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.agent}/{self.session_id}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """As Django's; a new session, however it is made, asks whether its customer was erased (1 query).
+
+        Errors: CUSTOMER_ERASED (410): nothing is saved.
+        """
+        made = self._state.adding
+        if not made:
+            return super().save(*args, **kwargs)
+        with transaction.atomic(using=kwargs.get("using")):
+            super().save(*args, **kwargs)
+            refuse_erased(self.tenant, *self.persons)
+
+    @property
+    def persons(self) -> list[str]:
+        """The customers whose conversation it is: whom it is about, and who had it under the customer agent."""
+        return [self.customer_id] * bool(self.customer_id) + [self.actor_id] * (self.agent == Agent.CUSTOMER)
 
 
 class SessionNumbering(models.Model):

@@ -14,6 +14,7 @@ from config.base.errors import DomainError
 from config.base.ids import check_session_id
 from guard.access.matrix import Action, Resource
 from guard.access.services import Caller, authorize
+from memory.erasure.tombstones import customer_erased
 from memory.sessions.entries import stream_ident
 from memory.sessions.keys import CTX, IDS, MSGS, PENDING
 from memory.sessions.limits import limits
@@ -83,7 +84,7 @@ def forget_owners() -> None:
 
 
 def find_owner(tenant: str, session_id: str) -> Owner | None:
-    """No query when this process has met the session before, else one."""
+    """No query when this process has met the session before, else one. Errors: CUSTOMER_ERASED."""
     key = (limits.prefix, tenant, session_id)
     with _lock:
         owner = _cache.get(key)
@@ -91,6 +92,9 @@ def find_owner(tenant: str, session_id: str) -> Owner | None:
             _cache.move_to_end(key)
             return owner
     row = AgentSession.objects.filter(tenant=tenant, session_id=session_id).first()
+    if row is not None and row.erased_at is not None:
+        # Whoever asks: the row does not know any more whose it was.
+        raise customer_erased()
     return None if row is None else remember(row)
 
 

@@ -6,6 +6,7 @@ unique keys of `agent_message`: (session, entry) and (session, number).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from config.base.fields import canonical_json
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.sessions.entries import Entry
-from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
+from memory.sessions.gone import Strays, by_session, is_erased, refuse_strays
+from memory.sessions.models import AgentMessage, MessageDeadLetter
 from memory.sessions.numbering import note_repeats
 
 logger = logging.getLogger(__name__)
@@ -34,16 +36,18 @@ PIECE_CHARS = 1024 * 1024  # 4 bytes each at most
 
 @dataclass
 class Outcome:
-    """What became of each entry. numbers: entry id -> the number it has in MySQL, by session."""
+    """What became of each entry. numbers: entry id -> the number it has in MySQL, by session. erased: of sessions that
+    were erased meanwhile; they are nowhere, and nobody buries them."""
 
     stored: list[Entry] = field(default_factory=list)
     known: list[Entry] = field(default_factory=list)
     dead: list[tuple[Entry, str]] = field(default_factory=list)
     numbers: dict[tuple[int, str], int] = field(default_factory=dict)
+    erased: list[Entry] = field(default_factory=list)
 
     @property
     def settled(self) -> list[Entry]:
-        return [*self.stored, *self.known, *(entry for entry, _ in self.dead)]
+        return [*self.stored, *self.known, *self.erased, *(entry for entry, _ in self.dead)]
 
 
 # The INSERT is written here: the ORM's takes five times the time of the rest of the drain. Numbers, times and what is
@@ -120,6 +124,14 @@ def existing(session_pk: int, entry_ids: Sequence[str]) -> dict[str, AgentMessag
     return {row.entry_id: row for row in found.only("entry_id", "seq", "digest", "created_at", "session_row_id")}
 
 
+def _with_session(entries: Sequence[Entry], outcome: Outcome) -> list[Entry]:
+    """Those whose session is there; the others go into `outcome`. 1 query."""
+    there, erased, unknown = by_session(entries)
+    outcome.erased += erased
+    outcome.dead += [(entry, Reason.NO_SESSION) for entry in unknown]
+    return there
+
+
 def _sort_out(entries: Sequence[Entry], outcome: Outcome) -> list[Entry]:
     """Those that MySQL neither has nor refuses; the others go into `outcome`."""
     fresh: list[Entry] = []
@@ -156,7 +168,8 @@ def _sort_out(entries: Sequence[Entry], outcome: Outcome) -> list[Entry]:
 
 def _store(entries: Sequence[Entry], outcome: Outcome) -> None:
     """Steps: 1. all at once, hoping that none is there; 2. sort out what is there and try the rest; 3. what still
-    fails is halved until the entry that fails stands alone."""
+    fails is halved until the entry that fails stands alone. Each try looks at the sessions after it has written and
+    before it commits, so that nothing is left in one that is being erased (gone.py)."""
     if not entries:
         return
     fresh = list(entries)
@@ -166,11 +179,16 @@ def _store(entries: Sequence[Entry], outcome: Outcome) -> None:
             def work() -> None:
                 with transaction.atomic():
                     insert_entries(fresh)  # noqa: B023 - runs at once
+                    refuse_strays(fresh)  # noqa: B023
 
             retry_conflicts(work)
+        except Strays:
+            fresh = _with_session(fresh, outcome)
+            if not fresh:
+                return
         except IntegrityError:
             # Others may insert the same entries at this moment: look again, a few times.
-            fresh = _sort_out(fresh, outcome)
+            fresh = _sort_out(_with_session(fresh, outcome), outcome)
             if not fresh:
                 return
         except DataError:
@@ -206,15 +224,7 @@ def persist(entries: Sequence[Entry]) -> Outcome:
     Errors: OperationalError when the database is away: nothing or a part is written, trying again is harmless.
     """
     outcome = Outcome()
-    pks = {entry.session_pk for entry in entries}
-    sessions = dict(AgentSession.objects.filter(pk__in=pks).values_list("pk", "session_id"))
-    known_sessions: list[Entry] = []
-    for entry in entries:
-        if sessions.get(entry.session_pk) == entry.session_id:
-            known_sessions.append(entry)
-        else:
-            outcome.dead.append((entry, Reason.NO_SESSION))
-    _store(known_sessions, outcome)
+    _store(entries, outcome)
     note_repeats(
         [
             (entry, outcome.numbers[entry.session_pk, entry.entry_id])
@@ -236,9 +246,12 @@ def bury(
     seq: int | None = None,
     detail: str = "",
 ) -> None:
-    """One dead letter and its audit row, in one transaction; harmless to repeat. `raw` is text that can be encoded."""
+    """One dead letter and its audit row, in one transaction; harmless to repeat. `raw` is text that can be encoded.
+
+    Nothing of a session that was erased.
+    """
     in_pieces = connection.vendor == "mysql" and len(raw) > PIECE_CHARS
-    with transaction.atomic():
+    with contextlib.suppress(Strays), transaction.atomic():
         letter, made = MessageDeadLetter.objects.get_or_create(
             stream_id=stream_id,
             entry_id=entry_id,
@@ -252,6 +265,8 @@ def bury(
             },
         )
         if made:
+            if session_id and is_erased(tenant, session_id):
+                raise Strays
             if in_pieces:
                 _add_text("message_dead_letter", letter.pk, "raw", raw)
             record(

@@ -15,6 +15,7 @@ from config.base.redis import RedisUnavailable
 from guard.access.services import Caller
 from memory.sessions.context import Context
 from memory.sessions.entries import Entry, Message, read_items
+from memory.sessions.gone import refuse_gone
 from memory.sessions.hot import run_context, window_in_redis
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
@@ -133,12 +134,7 @@ def _orphans(roles: Sequence[str]) -> int:
 
 
 def _refuse_deleted(owner: Owner) -> AgentSession:
-    row = AgentSession.objects.filter(pk=owner.pk).first()
-    if row is None:
-        raise DomainError("SESSION_NOT_FOUND")
-    if row.deleted_at is not None:
-        raise DomainError("SESSION_DELETED")
-    return row
+    return refuse_gone(AgentSession.objects.filter(pk=owner.pk).first())
 
 
 def _message_of(row: AgentMessage | Entry) -> Message:

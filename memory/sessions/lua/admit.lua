@@ -6,9 +6,10 @@
 --   code     MISS (not there, behind, or too old: reopen), OWNER, DELETED
 local function admit(ctx, server, actor, max_age)
   local c = redis.call('HMGET', ctx, 'server', 'actor', 'opened_at', 'deleted', 'seq', 'ceiling', 'whole', 'first', 'given')
+  -- First: the mark of a deleted session names nobody.
+  if c[4] then return nil, {'DELETED'} end
   if not c[2] then return nil, {'MISS'} end
   if c[2] ~= actor then return nil, {'OWNER'} end
-  if c[4] then return nil, {'DELETED'} end
   if c[1] ~= server then return nil, {'MISS'} end
   local time = redis.call('TIME')
   local now = time[1] .. string.format('%06d', tonumber(time[2]))
