@@ -201,6 +201,7 @@ CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_ROUTES = {
     "memory.sessions.*": {"queue": "persist"},
     "memory.profiles.*": {"queue": "persist"},
+    "memory.erasure.*": {"queue": "persist"},
     "risk.feed.*": {"queue": "publish"},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -209,6 +210,7 @@ CELERY_BEAT_SCHEDULE = {
     "drain-messages": {"task": "memory.sessions.drain", "schedule": 1.0, "options": {"expires": 5}},
     "reattach-sessions": {"task": "memory.sessions.reattach", "schedule": 1.0, "options": {"expires": 5}},
     "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 1.0, "options": {"expires": 5}},
+    "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
 }

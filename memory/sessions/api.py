@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
-from pydantic import ConfigDict, Field, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from config.base.clock import rfc3339
 from config.base.fields import canonical_json
 from guard.access.http import AgentAuth, Policy, caller_of
 from guard.access.matrix import Action, Resource
 from guard.access.services import Caller, authorize
-from memory.sessions import selectors, services
+from memory.sessions import branching, selectors, services, treeview
 from memory.sessions.context import UNSET, Context
 from memory.sessions.entries import Message, NewMessage
 from memory.sessions.owners import Owner, admit
@@ -35,6 +35,30 @@ def _may_open(caller: Caller, path: Mapping[str, Any]) -> None:
 
 class Strict(Schema):
     model_config = ConfigDict(extra="forbid")
+
+
+class ForkIn(Strict):
+    """entry_id: the last entry to share; the head if absent. session_id: of the new session; made if absent."""
+
+    entry_id: StrictStr | None = None
+    session_id: StrictStr | None = None
+
+
+class NavigateIn(Strict):
+    """summary: text of a branch summary; summarise: have one made. Neither: the head is moved, nothing is written."""
+
+    entry_id: StrictStr
+    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
+    summarise: StrictBool = False
+
+
+class CompactIn(Strict):
+    """keep: messages that stay; the window's size if absent. summary: made if absent. entry_id: makes a repeat
+    harmless."""
+
+    keep: StrictInt | None = None
+    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
+    entry_id: StrictStr | None = None
 
 
 class OpenIn(Strict):
@@ -60,6 +84,7 @@ class ContextIn(Strict):
     intent: Annotated[StrictStr, Field(max_length=1000)] | None = None
     step: StrictInt | Annotated[StrictStr, Field(max_length=1000)] | None = None
     last_tool_result: Any = None
+    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
     slots: dict[str, Any] | None = None
 
 
@@ -90,10 +115,58 @@ class MessageOut(Schema):
     created_at: str
 
 
+class EntryOut(MessageOut):
+    entry_type: Literal["compaction", "branch_summary"]
+
+
 class MessagesOut(Schema):
     messages: list[MessageOut]
     next: int | None
     source: Literal["window", "database"]
+
+
+class ForkedFromOut(Schema):
+    session_id: str
+    entry_id: str
+    seq: int
+
+
+class ForkOut(SessionOut):
+    forked_from: ForkedFromOut
+
+
+class HeadOut(Schema):
+    entry_id: str
+    seq: int
+
+
+class NavigateOut(Schema):
+    head: HeadOut
+    branch_summary: EntryOut | None
+
+
+class CompactOut(Schema):
+    compacted: int
+    first_kept_entry_id: str | None
+    entry: EntryOut | None
+
+
+class NodeOut(Schema):
+    entry_id: str
+    parent_entry_id: str | None
+    session_id: str
+    seq: int
+    entry_type: Literal["message", "compaction", "branch_summary"]
+    role: str
+    size: int
+    created_at: str
+    active: bool
+
+
+class TreeOut(Schema):
+    head: HeadOut | None
+    items: list[NodeOut]
+    next: int | None
 
 
 class ContextOut(Schema):
@@ -110,8 +183,14 @@ class ContextOut(Schema):
 
 
 class ReadIn(Strict):
-    limit: int = Field(20, ge=1, le=selectors.MAX_LIMIT)
+    limit: int | None = Field(None, ge=1, le=selectors.MAX_LIMIT)
     before_seq: int | None = Field(None, ge=1, le=2**63 - 1)
+    view: Literal["active", "full"] = "active"
+
+
+class TreeIn(Strict):
+    limit: int = Field(100, ge=1, le=selectors.MAX_LIMIT)
+    after_seq: int = Field(0, ge=0, le=2**63 - 1)
 
 
 def _json(value: Any, status: int = 200) -> HttpResponse:
@@ -119,17 +198,18 @@ def _json(value: Any, status: int = 200) -> HttpResponse:
     return HttpResponse(canonical_json(value).encode(), status=status, content_type="application/json")
 
 
+def _session_out(facts: selectors.SessionFacts | Owner) -> dict[str, Any]:
+    return {
+        "session_id": facts.session_id,
+        "agent": facts.agent,
+        "actor_id": facts.actor_id,
+        "customer_id": facts.customer_id or None,
+        "created_at": rfc3339(facts.created_at),
+    }
+
+
 def _session(facts: selectors.SessionFacts | Owner, status: int = 200) -> HttpResponse:
-    return _json(
-        {
-            "session_id": facts.session_id,
-            "agent": facts.agent,
-            "actor_id": facts.actor_id,
-            "customer_id": facts.customer_id or None,
-            "created_at": rfc3339(facts.created_at),
-        },
-        status,
-    )
+    return _json(_session_out(facts), status)
 
 
 @router.post("/sessions", auth=AgentAuth(_may_open), response={201: SessionOut, 200: SessionOut})
@@ -164,7 +244,8 @@ def append_messages(request: HttpRequest, session_id: str, body: AppendIn) -> Ht
 
 
 def message_out(message: Message) -> dict[str, Any]:
-    return {
+    """`entry_type` only where it is not `message`."""
+    out = {
         "entry_id": message.entry_id,
         "seq": message.seq,
         "role": message.role,
@@ -172,15 +253,103 @@ def message_out(message: Message) -> dict[str, Any]:
         "payload": message.payload,
         "created_at": rfc3339(message.created_at),
     }
+    return out if message.entry_type == "message" else {**out, "entry_type": message.entry_type}
 
 
 @router.get("/sessions/{session_id}/messages", auth=AgentAuth(_own("read")), response=MessagesOut)
 def read_messages(request: HttpRequest, session_id: str, query: Query[ReadIn]) -> HttpResponse:
-    """A page, oldest first. `next` is the `before_seq` of the page before it."""
+    """A page of the active path, oldest first. `next` is the `before_seq` of the page before it.
+
+    Without `limit`: the window. A condensed conversation begins with its compaction entry; `view=full` shows what that
+    stands for."""
     page = selectors.read_messages(
-        caller=caller_of(request), session_id=session_id, limit=query.limit, before_seq=query.before_seq
+        caller=caller_of(request),
+        session_id=session_id,
+        limit=query.limit,
+        before_seq=query.before_seq,
+        view=query.view,
     )
     return _json({"messages": [message_out(m) for m in page.messages], "next": page.next, "source": page.source})
+
+
+@router.post("/sessions/{session_id}/fork", auth=AgentAuth(_own("write")), response={201: ForkOut, 200: ForkOut})
+def fork(request: HttpRequest, session_id: str, body: ForkIn) -> HttpResponse:
+    """A new session that goes on from an entry of this one, sharing all before it: 201, or 200 for a repeat."""
+    forked = branching.fork(
+        caller=caller_of(request), session_id=session_id, entry_id=body.entry_id, new_session_id=body.session_id
+    )
+    return _json(
+        {
+            **_session_out(forked.owner),
+            "forked_from": {"session_id": session_id, "entry_id": forked.entry_id, "seq": forked.seq},
+        },
+        201 if forked.created else 200,
+    )
+
+
+@router.post("/sessions/{session_id}/navigate", auth=AgentAuth(_own("write")), response=NavigateOut)
+def navigate(request: HttpRequest, session_id: str, body: NavigateIn) -> HttpResponse:
+    """Moves the head to an entry: reads end there, and the next message follows it. Nothing is deleted."""
+    moved = branching.navigate(
+        caller=caller_of(request),
+        session_id=session_id,
+        entry_id=body.entry_id,
+        summary=body.summary,
+        summarised=body.summarise,
+    )
+    return _json(
+        {
+            "head": {"entry_id": moved.entry_id, "seq": moved.seq},
+            "branch_summary": None if moved.summary is None else message_out(moved.summary),
+        }
+    )
+
+
+@router.post("/sessions/{session_id}/compact", auth=AgentAuth(_own("write")), response=CompactOut)
+def compact(request: HttpRequest, session_id: str, body: CompactIn) -> HttpResponse:
+    """Puts a compaction entry in place of all but the last messages; `compacted` 0 where there was nothing to do."""
+    done = branching.compact(
+        caller=caller_of(request),
+        session_id=session_id,
+        keep=body.keep,
+        summary=body.summary,
+        entry_id=body.entry_id,
+    )
+    return _json(
+        {
+            "compacted": done.covered,
+            "first_kept_entry_id": done.first_kept_entry_id or None,
+            "entry": None if done.entry is None else message_out(done.entry),
+        }
+    )
+
+
+@router.get("/sessions/{session_id}/tree", auth=AgentAuth(_own("read")), response=TreeOut)
+def read_tree(request: HttpRequest, session_id: str, query: Query[TreeIn]) -> HttpResponse:
+    """All entries of the session's tree without their content, by number; `active`: the entry leads to the head."""
+    tree = treeview.read_tree(
+        caller=caller_of(request), session_id=session_id, limit=query.limit, after_seq=query.after_seq
+    )
+    return _json(
+        {
+            "head": None if tree.head is None else {"entry_id": tree.head[0], "seq": tree.head[1]},
+            "items": [
+                {
+                    "entry_id": node.entry_id,
+                    "parent_entry_id": node.parent_entry_id or None,
+                    "session_id": node.session_id,
+                    "seq": node.seq,
+                    "entry_type": node.entry_type,
+                    "role": node.role,
+                    "size": node.size,
+                    "created_at": rfc3339(node.created_at),
+                    "active": node.active,
+                }
+                for node in tree.items
+            ],
+            "next": tree.next,
+        }
+    )
 
 
 def _context(context: Context) -> HttpResponse:
@@ -212,7 +381,9 @@ def get_context(request: HttpRequest, session_id: str) -> HttpResponse:
 def change_context(request: HttpRequest, session_id: str, body: ContextIn) -> HttpResponse:
     """Changes what is given. With `If-Match` only if that version is still current, else 409 and the current one."""
     given = {
-        name: getattr(body, name) for name in ("intent", "step", "last_tool_result") if name in body.model_fields_set
+        name: getattr(body, name)
+        for name in ("intent", "step", "last_tool_result", "summary")
+        if name in body.model_fields_set
     }
     return _context(
         services.change_context(
@@ -222,6 +393,7 @@ def change_context(request: HttpRequest, session_id: str, body: ContextIn) -> Ht
             intent=given.get("intent", UNSET),
             step=given.get("step", UNSET),
             last_tool_result=given.get("last_tool_result", UNSET),
+            summary=given.get("summary", UNSET),
             slots=body.slots,
         )
     )

@@ -16,7 +16,8 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -25,7 +26,7 @@ import msgspec
 from config.base.clock import from_micros
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
-from config.base.ids import check_id, new_id
+from config.base.ids import ID_PATTERN, check_id, new_id
 from guard.access.models import Agent
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage
@@ -122,7 +123,8 @@ def may_be_made(entry_id: str) -> bool:
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A numbered message that may or may not be in MySQL yet. stream_id: its place in the stream, '' if not there.
-    parent: the entry that it follows, '' for a session's first."""
+    parent: the entry that it follows, '' for a session's first. payload_json: the payload's canonical spelling as the
+    stream has it; '' where it did not come from there, or where there is none."""
 
     session_pk: int
     tenant: str
@@ -141,6 +143,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     raw: str = ""
     parent: str = ""
     entry_type: str = "message"
+    payload_json: str = ""
+
+    @property
+    def payload_text(self) -> str | None:
+        """The payload as the database keeps it; None for none."""
+        if self.payload_json:
+            return self.payload_json
+        return None if self.payload is None else canonical_json(self.payload)
 
     def row(self) -> AgentMessage:
         return AgentMessage(
@@ -162,7 +172,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def _payload_text(payload: Any, where: str) -> str:
+def payload_text(payload: Any, where: str) -> str:
     try:
         text = canonical_json(payload)
     except RecursionError:
@@ -216,7 +226,7 @@ def _prepare_one(message: NewMessage, index: int) -> Prepared:
     else:
         check_id(f"messages.{index}.entry_id", entry_id)
         origin = GIVEN_BACK if may_be_made(entry_id) else GIVEN
-    payload = None if message.payload is None else _payload_text(message.payload, f"messages.{index}")
+    payload = None if message.payload is None else payload_text(message.payload, f"messages.{index}")
     try:
         encoded = content.encode()
         size = len(encoded) if payload is None else len(encoded) + len(payload.encode())
@@ -300,19 +310,48 @@ def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> s
     return f"{session_pk} {tenant} {agent} {session_id}"
 
 
-_body = msgspec.json.Decoder(Message)
+class _Body(msgspec.Struct, gc=False):
+    """A message in the stream. The payload's text is kept as it stands there: `prepare` wrote it in its canonical
+    spelling, and the digest was made of that."""
+
+    entry_id: str
+    seq: int
+    role: str
+    content: str
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    at_us: int = msgspec.field(name="at", default=0)
+
+
+_body = msgspec.json.Decoder(_Body)
+_value = msgspec.json.Decoder()
 _AGENTS = frozenset(Agent.values)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=4096)
+def _read_ident(ident: str) -> tuple[int, str, str, str]:
+    """Key, tenant, agent and session id out of `stream_ident`. Errors: ValueError."""
+    pk, tenant, agent, session_id = ident.split(" ")
+    if agent not in _AGENTS:
+        raise ValueError("not of this room's making")
+    return int(pk), tenant, agent, session_id
 
 
 def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
     """An entry of the stream. Errors: ValueError, KeyError, TypeError or RecursionError when it cannot be read."""
-    pk, tenant, agent, session_id = fields["k"].split(" ")
-    for text in (agent, fields["g"], fields["x"], fields["m"]):
-        text.encode()  # UnicodeEncodeError (a ValueError) where the bytes were not UTF-8
-    if agent not in _AGENTS or len(fields["g"]) > 24 or len(fields["x"]) > 32:
+    return read_parts(stream_id, fields["k"], fields["g"], fields["x"], fields["m"], fields.get("p", ""))
+
+
+def read_parts(stream_id: str, ident: str, digest: str, trace_id: str, message: str, parent: str) -> Entry:
+    """The same of an entry's fields k, g, x, m and p. Text that was not UTF-8 holds lone surrogates, and is refused."""
+    pk, tenant, agent, session_id = _read_ident(ident)
+    if len(digest) > 24 or len(trace_id) > 32:
         raise ValueError("not of this room's making")
+    (digest + trace_id).encode()  # UnicodeEncodeError (a ValueError) where the bytes were not UTF-8
     try:
-        body = _body.decode(fields["m"])
+        body = _body.decode(message)
+        raw = bytes(body.payload)
+        payload = None if raw == b"null" else _value.decode(raw)  # also for what is wrong inside it
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
     if body.role not in ROLES:
@@ -321,28 +360,26 @@ def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
         raise ValueError("a number that no column holds")
     if body.at_us <= 0:
         raise ValueError("no time")
-    parent = fields.get("p", "")
-    if parent:
+    if not ID_PATTERN.match(body.entry_id):
+        check_id("entry_id", body.entry_id)
+    if parent and not ID_PATTERN.match(parent):
         check_id("parent", parent)
-    payload = body.payload
-    size = len(body.content.encode())
-    if payload is not None:
-        size += len(canonical_json(payload).encode())
     return Entry(
-        session_pk=int(pk),
-        tenant=tenant,
-        agent=agent,
-        session_id=session_id,
-        entry_id=check_id("entry_id", body.entry_id),
-        seq=body.seq,
-        role=body.role,
-        content=body.content,
-        payload=payload,
-        size=size,
-        digest=fields["g"],
-        trace_id=fields["x"],
-        created_at=from_micros(body.at_us),
-        stream_id=stream_id,
-        raw=fields["m"],
-        parent=parent,
+        pk,
+        tenant,
+        agent,
+        session_id,
+        body.entry_id,
+        body.seq,
+        body.role,
+        body.content,
+        payload,
+        len(body.content.encode()) + (0 if payload is None else len(raw)),
+        digest,
+        trace_id,
+        _EPOCH + timedelta(microseconds=body.at_us),
+        stream_id,
+        message,
+        parent,
+        payload_json="" if payload is None else raw.decode(),
     )

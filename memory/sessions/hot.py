@@ -12,6 +12,8 @@ from config.base.redis import RUN_ID, RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from memory.sessions.context import MAX_SLOTS, Context, read_context
 from memory.sessions.entries import COMMITTED, GIVEN_BACK, MADE, QUEUED, Prepared, conflict, receipt_value
+from memory.sessions.folding import with_summary
+from memory.sessions.gone import deleted
 from memory.sessions.limits import limits
 from memory.sessions.owners import Owner
 from memory.sessions.persist import existing
@@ -39,8 +41,8 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
     keys = (*owner.keys, owner.pending)
     ensure_attached()
     args = [
-        RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us, limits.windows[owner.agent], owner.ident, current_trace_id(), "0",
-        limits.backlog_refuse,
+        RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us, limits.windows[owner.agent], owner.ident,
+        current_trace_id(), "0", limits.backlog_refuse,
     ]  # fmt: skip
     for one in prepared:
         args += (one.entry_id, one.origin, one.digest, one.body, one.head)
@@ -75,7 +77,7 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
 def refused(code: str, owner: Owner) -> DomainError:
     """The error for a script's refusal."""
     if code == "DELETED":
-        return DomainError("SESSION_DELETED")
+        return deleted(owner.pk)
     if code == "OWNER":
         return DomainError("NOT_OWNER", "the session belongs to another actor")
     raise RuntimeError(f"unexpected answer {code!r} for session {owner.pk}")
@@ -117,7 +119,7 @@ def run_context(owner: Owner, expected: str, sets: Sequence[str], removed: Seque
         reply = _context(base_redis.state(), owner.keys, args)
         code = reply[0]
         if code == "OK":
-            return read_context(owner.session_id, reply[1], reopened)
+            return read_context(owner.session_id, with_summary(owner, *reply[1:]), reopened)
         if code == "MISS":
             reopened = reopen(owner) or reopened
         elif code == "VERSION":

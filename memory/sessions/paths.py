@@ -22,8 +22,8 @@ def tree_of(owner: Owner) -> Tree:
     pks = [owner.pk, *(pk for pk, _ in owner.lineage)]
     turns: dict[int, list[Turn]] = defaultdict(list)
     rows = SessionBranch.objects.filter(session_row__in=pks).order_by("id")
-    for pk, *turn in rows.values_list("session_row_id", "kind", "at_seq", "target_pk", "target_seq"):
-        turns[pk].append(Turn(*turn))
+    for row in rows.only("session_row_id", "kind", "at_seq", "target_pk", "target_seq"):
+        turns[row.session_row_id].append(Turn(row.kind, row.at_seq, row.target_pk, row.target_seq))
     return Tree(owner.pk, owner.lineage, turns)
 
 

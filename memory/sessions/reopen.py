@@ -22,6 +22,7 @@ from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.redis import RUN_ID, Script
 from memory.sessions.entries import COMMITTED, QUEUED, Entry, may_be_made, read_entry, receipt_value, window_item
+from memory.sessions.gone import deleted, refuse_gone
 from memory.sessions.keys import EPOCH
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
@@ -64,13 +65,9 @@ def undrained(owner: Owner) -> Iterator[Entry]:
 
 
 def locked(owner: Owner) -> AgentSession:
-    """The session's row, locked until the transaction ends. Errors: SESSION_NOT_FOUND, SESSION_DELETED."""
-    row = AgentSession.objects.select_for_update().filter(pk=owner.pk).first()
-    if row is None:
-        raise DomainError("SESSION_NOT_FOUND")
-    if row.deleted_at is not None:
-        raise DomainError("SESSION_DELETED")
-    return row
+    """The session's row, locked until the transaction ends. Errors: SESSION_NOT_FOUND, SESSION_DELETED,
+    CUSTOMER_ERASED."""
+    return refuse_gone(AgentSession.objects.select_for_update().filter(pk=owner.pk).first())
 
 
 _Receipt = tuple[str, int, datetime, str, str]  # entry id, number, time, state, digest
@@ -87,7 +84,7 @@ def _lowest(path: Path, newest: Sequence[Entry], whole: bool, receipts: Sequence
     return min(entry.seq for entry in newest) if found is None else found
 
 
-def _range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> int:
+def range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> int:
     """Chooses the numbers that Redis goes on with; gives back the last one used before them. Changes `row`.
 
     seen_seq: the last number that Redis's state of the session names, 0 where there is none.
@@ -110,6 +107,15 @@ def _range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> in
     return start
 
 
+def observe(owner: Owner) -> tuple[str, str, str, str, str]:
+    """What Redis has of a session: epoch, run id, gen, last number, state (observe.lua). Errors: RedisUnavailable."""
+    arguments = [
+        RUN_ID, new_epoch(), settings.SESSION_MAX_AGE_SECONDS * 1_000_000, min(60, settings.SESSION_TTL_SECONDS),
+    ]  # fmt: skip
+    found: tuple[str, str, str, str, str] = tuple(_observe(base_redis.state(), [owner.keys[0], EPOCH()], arguments))
+    return found
+
+
 def reopen(owner: Owner) -> bool:
     """Makes Redis's state of a session from MySQL and the stream, unless somebody else has meanwhile.
 
@@ -121,18 +127,11 @@ def reopen(owner: Owner) -> bool:
     """
     client = base_redis.state()
     ctx, msgs, ids = owner.keys
-    epoch, run_id, gen, seen_seq, state = _observe(
-        client,
-        [ctx, EPOCH()],
-        [
-            RUN_ID, new_epoch(), settings.SESSION_MAX_AGE_SECONDS * 1_000_000,
-            min(60, settings.SESSION_TTL_SECONDS),
-        ],
-    )  # fmt: skip
+    epoch, run_id, gen, seen_seq, state = observe(owner)
     if state == "live":
         return False
     if state == "deleted":
-        raise DomainError("SESSION_DELETED")
+        raise deleted(owner.pk)
 
     origin = f"{epoch}.{run_id}"[:64]
 
@@ -158,13 +157,16 @@ def reopen(owner: Owner) -> bool:
             receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in queued]
             last = max([row.lease_from - 1, tree.last_turn, *(seq for _, seq, *_ in receipts)])
             newest = window_of(path, limits.windows[owner.agent], queued)
-            start = _range_after(row, origin, last, int(seen_seq or 0))
+            start = range_after(row, origin, last, int(seen_seq or 0))
             row.opened_at = now()
             row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch", "opened_at"])
             first = None if not newest else _lowest(path, newest, whole, receipts)
             return row, start, newest, receipts, first, whole, tree.turn_count
 
     row, last, newest, receipts, first, whole, turn = retry_conflicts(work)
+    # A compaction entry stands first in the window; where nothing has followed it yet, it is what the next one follows.
+    last_made = max(newest, key=lambda entry: entry.seq, default=None)
+    head = last_made.entry_id if last_made is not None and last_made is not newest[-1] else ""
     items = [window_item(entry, to_micros(entry.created_at)) for entry in newest]
     pairs: list[str] = []
     for entry_id, seq, at, receipt_state, digest in receipts:
@@ -176,11 +178,11 @@ def reopen(owner: Owner) -> bool:
         [
             RUN_ID, run_id, epoch, gen, seen_seq, secrets.token_hex(4), "1" if state == "behind" else "0",
             settings.SESSION_TTL_SECONDS, owner.actor_id, owner.tenant, last, row.lease_to,
-            "" if first is None else first, "1" if whole else "0", origin, turn, len(items), *items, *pairs,
+            "" if first is None else first, "1" if whole else "0", origin, turn, head, len(items), *items, *pairs,
         ],
     )  # fmt: skip
     if answer == "DELETED":
-        raise DomainError("SESSION_DELETED")
+        raise deleted(owner.pk)
     if answer == "OK" and row.detached_at is not None:
         # What was detached is in what was just written; a later append past Redis has set another time.
         clear_mark(row.pk, row.detached_at)
@@ -267,7 +269,7 @@ def clear_mark(pk: int, seen: datetime | None) -> int:
 
 def close_in_redis(owner: Owner) -> None:
     """A deleted session's keys. Errors: RedisUnavailable."""
-    _close(base_redis.state(), owner.keys, [owner.actor_id, settings.SESSION_TTL_SECONDS])
+    _close(base_redis.state(), owner.keys, [settings.SESSION_TTL_SECONDS])
 
 
 def take_out_of_use(owner: Owner) -> None:

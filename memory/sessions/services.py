@@ -23,6 +23,7 @@ from config.base.ids import check_id, check_session_id, new_id
 from config.base.redis import RedisUnavailable, Script
 from guard.access.matrix import Resource
 from guard.access.services import Caller, authorize, refuse
+from memory.erasure.tombstones import customer_erased
 from memory.sessions.context import MAX_FIELD_BYTES, UNSET, Context, slot_field
 from memory.sessions.direct import append_past_redis, entry_of
 from memory.sessions.entries import (
@@ -44,8 +45,8 @@ from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
 from memory.sessions.numbering import given
 from memory.sessions.owners import Owner, admit, remember
-from memory.sessions.persist import persist
 from memory.sessions.paths import WINDOW_MOST
+from memory.sessions.persist import persist
 from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion, undrained
 from memory.sessions.selectors import begun_whole, page_from_mysql, with_whole
 
@@ -84,6 +85,8 @@ def open_session(*, caller: Caller, session_id: str | None = None, customer_id: 
 
     row, created = retry_conflicts(work, also=(IntegrityError,))
     if not created:
+        if row.erased_at is not None:
+            raise customer_erased()
         if (row.agent, row.actor_id) != (caller.agent, caller.actor_id):
             # Opening somebody else's session is what reading it is: refused the same way, and on record.
             raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, "the session is another actor's")
@@ -221,6 +224,8 @@ def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], re
     except DatabaseError as error:
         logger.warning("sync append stays queued: %s", type(error).__name__)
         return receipts
+    if outcome.erased:
+        raise customer_erased()
     numbers = {entry_id: seq for (_, entry_id), seq in outcome.numbers.items()}
     done = [entry for entry in entries.values() if entry.entry_id in numbers]
     marks: list[str] = []
@@ -263,18 +268,22 @@ def change_context(
     intent: Any = UNSET,
     step: Any = UNSET,
     last_tool_result: Any = UNSET,
+    summary: Any = UNSET,
     slots: Mapping[str, Any] | None = None,
 ) -> Context:
     """Sets what is given and leaves the rest; None removes. Slots are merged name by name.
 
+    summary: somebody's own, in place of the one that is made of what leaves the window; what leaves later is added.
     expected: the version that must still be current. Cost, warm: 1 round trip, 0 queries.
     Errors: VERSION_CONFLICT (409, with `version`), INVALID_REQUEST (422), those of `admit`; RedisUnavailable (503):
     the context lives in Redis and is not pretended to be kept while it is away.
     """
     owner = admit(caller, session_id, "write")
+    if not (summary is UNSET or summary is None or isinstance(summary, str)):
+        raise DomainError("INVALID_REQUEST", f"summary is {type(summary).__name__}, not text")
     sets: list[str] = []
     removed: list[str] = []
-    given = {"intent": intent, "step": step, "last_tool_result": last_tool_result}
+    given = {"intent": intent, "step": step, "last_tool_result": last_tool_result, "summary": summary}
     fields = {name: value for name, value in given.items() if value is not UNSET}
     for name, value in (slots or {}).items():
         fields[slot_field(name)] = value

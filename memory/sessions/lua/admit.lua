@@ -5,7 +5,8 @@
 --   now      microseconds since 1970 as a string (too many digits for Lua's own tostring)
 --   code     MISS (not there, behind, or too old: reopen), OWNER, DELETED
 local function admit(ctx, server, actor, max_age)
-  local c = redis.call('HMGET', ctx, 'server', 'actor', 'opened_at', 'deleted', 'seq', 'ceiling', 'whole', 'first', 'given')
+  local c = redis.call('HMGET', ctx, 'server', 'actor', 'opened_at', 'deleted', 'seq', 'ceiling', 'whole', 'first', 'given',
+    'head')
   -- First: the mark of a deleted session names nobody.
   if c[4] then return nil, {'DELETED'} end
   if not c[2] then return nil, {'MISS'} end
@@ -14,7 +15,7 @@ local function admit(ctx, server, actor, max_age)
   local time = redis.call('TIME')
   local now = time[1] .. string.format('%06d', tonumber(time[2]))
   if tonumber(now) - tonumber(c[3]) > tonumber(max_age) then return nil, {'MISS'} end
-  return {seq = tonumber(c[5]), ceiling = tonumber(c[6]), whole = c[7] == '1', first = c[8], given = c[9]}, now
+  return {seq = tonumber(c[5]), ceiling = tonumber(c[6]), whole = c[7] == '1', first = c[8], given = c[9], head = c[10]}, now
 end
 
 -- Renews the keys' time to live, and gives one to keys that have none. All three are renewed together, when ctx is due:

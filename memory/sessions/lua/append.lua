@@ -82,7 +82,11 @@ end
 -- 2. Write. HSET comes first: a full server refuses it, and then nothing at all has been written.
 local flat, head = {}, ''
 if fresh > 0 then
-  if c.first then head = string.match(call('LINDEX', KEYS[2], -1) or '', '^{"entry_id":"([%w_.-]+)"') or '' end
+  if c.head then
+    head = c.head
+  elseif c.first then
+    head = string.match(call('LINDEX', KEYS[2], -1) or '', '^{"entry_id":"([%w_.-]+)"') or ''
+  end
   local last, receipts, items, whole = c.seq, {}, {}, {}
   local end_of_tail = ',"at":' .. now .. '}'
   for i = 10, #ARGV, 5 do
@@ -102,6 +106,7 @@ if fresh > 0 then
     end
   end
   call('HSET', KEYS[1], 'seq', string.format('%.0f', last), 'first', c.first)
+  if c.head then call('HDEL', KEYS[1], 'head') end
   if #receipts > 0 then
     call('HSET', KEYS[3], unpack(receipts))
     if not c.given then call('HSET', KEYS[1], 'given', '1') end

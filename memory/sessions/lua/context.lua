@@ -3,7 +3,8 @@
 -- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 expected version `{opened_at}-{n}`, or ''
 --       6 most slots that a session may have   7 how many fields to set, then field and value for each;
 --       what follows are fields to remove
--- RETURNS {'OK', {field, value, ...}}   {'MISS'}   {'OWNER'}   {'DELETED'}
+-- RETURNS {'OK', {field, value, ...}, number of the window's first message or '', number of the compaction entry before
+--          it or '', number of the session's first message or ''}   {'MISS'}   {'OWNER'}   {'DELETED'}
 --         {'VERSION', current version}   nothing changed
 --         {'FULL'}   more slots than allowed; nothing changed
 --@include admit
@@ -14,6 +15,17 @@ local current = v[1] .. '-' .. v[2]
 if ARGV[5] ~= '' and ARGV[5] ~= current then return {'VERSION', current} end
 local sets = tonumber(ARGV[7])
 local first_removed = 8 + sets * 2
+local function item(place)
+  local text = redis.call('LINDEX', KEYS[2], place) or ''
+  return string.match(string.sub(text, -80), ',"seq":(%d+),"at":%d+}$') or '',
+    string.match(text, '^{"entry_id":"[^"]*","role":"%a+","entry_type":"compaction"') ~= nil
+end
+local shown, condensed = item(0)
+local pin = ''
+if condensed then
+  pin = shown
+  shown = item(1)
+end
 local changes = sets > 0 or #ARGV >= first_removed
 local slots = 0
 local function is_slot(field) return string.sub(field, 1, 5) == 'slot:' end
@@ -33,8 +45,15 @@ if changes then
   -- A write that a full server refuses comes first, so that a refusal leaves everything as it was.
   redis.call('HINCRBY', KEYS[1], 'version', 1)
   redis.call('HSET', KEYS[1], 'updated_at', now)
-  for i = 8, first_removed - 1, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
-  for i = first_removed, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+  for i = 8, first_removed - 1, 2 do
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+    -- Somebody's own summary stands for all that has left the window until now.
+    if ARGV[i] == 'summary' then redis.call('HSET', KEYS[1], 'folded', shown == '' and '0' or shown) end
+  end
+  for i = first_removed, #ARGV do
+    redis.call('HDEL', KEYS[1], ARGV[i])
+    if ARGV[i] == 'summary' then redis.call('HDEL', KEYS[1], 'folded') end
+  end
 end
 renew(KEYS, ARGV[3])
-return {'OK', redis.call('HGETALL', KEYS[1])}
+return {'OK', redis.call('HGETALL', KEYS[1]), shown, pin, c.first or ''}

@@ -5,7 +5,8 @@
 --       9 actor   10 tenant   11 seq   12 ceiling   13 first seq or ''   14 '1' when ids are all there are
 --       15 the Redis that the range was leased to, as MySQL names it
 --       16 how many turns the session's path has: a summary made before the latest is of another path, and goes
---       17 number of window items, the items, then entry id and receipt for each id
+--       17 the entry that the next one follows, where it is not the window's last (a compaction entry stands first); ''
+--       18 number of window items, the items, then entry id and receipt for each id
 -- RETURNS 'OK', 'MOVED' (observe again), 'DELETED'
 if ARGV[1] ~= ARGV[2] or redis.call('GET', KEYS[4]) ~= ARGV[3] then return 'MOVED' end
 local was = redis.call('HMGET', KEYS[1], 'gen', 'seq', 'deleted')
@@ -25,10 +26,11 @@ if (redis.call('HGET', KEYS[1], 'turn') or '0') ~= ARGV[16] then
   redis.call('HDEL', KEYS[1], 'summary', 'folded')
   redis.call('HSET', KEYS[1], 'turn', ARGV[16])
 end
-local items = tonumber(ARGV[17])
-for i = 18, 17 + items do redis.call('RPUSH', KEYS[2], ARGV[i]) end
-for i = 18 + items, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-if #ARGV > 17 + items then redis.call('HSET', KEYS[1], 'given', '1') else redis.call('HDEL', KEYS[1], 'given') end
+if ARGV[17] ~= '' then redis.call('HSET', KEYS[1], 'head', ARGV[17]) else redis.call('HDEL', KEYS[1], 'head') end
+local items = tonumber(ARGV[18])
+for i = 19, 18 + items do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+for i = 19 + items, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+if #ARGV > 18 + items then redis.call('HSET', KEYS[1], 'given', '1') else redis.call('HDEL', KEYS[1], 'given') end
 -- Last: until the server's name is there nobody uses the state, should a full server have refused a write above.
 redis.call('HSET', KEYS[1], 'server', ARGV[1])
 for i = 1, 3 do redis.call('EXPIRE', KEYS[i], ARGV[8]) end
