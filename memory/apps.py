@@ -8,9 +8,18 @@ class MemoryConfig(AppConfig):
 
     def ready(self) -> None:
         from guard.access.services import register_assignment_resolver
+        from memory.core import keeping as core_keeping
         from memory.core.importer import on_customers_changed
         from memory.core.selectors import is_assigned
+        from memory.erasure import caches, keeping, principals, registry
+        from memory.profiles import erasing as profiles
         from memory.profiles.core_sync import forget_core_fields
+        from memory.sessions import erasing as sessions
 
         register_assignment_resolver(is_assigned)
         on_customers_changed(forget_core_fields)
+        # In this order they are removed: who may write first, what only the names of keys tell of last.
+        for part in (principals.PART, sessions.PART, profiles.PART, caches.PART):
+            registry.register(part)
+        keeping.register_own()
+        core_keeping.register_own()

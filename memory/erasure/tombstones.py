@@ -8,6 +8,7 @@ It needs READ COMMITTED, which every connection of ours has: the question must s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from django.conf import settings
@@ -38,6 +39,10 @@ def subjects_of(tenant: str, customer_id: str = "") -> list[str]:
 def pseudonym(subject: str) -> str:
     """What stands in an identifier's place in rows that stay."""
     return f"erased-{subject[:40]}"
+
+
+def is_pseudonym(name: str) -> bool:
+    return re.fullmatch("erased-[0-9a-f]{40}", name) is not None
 
 
 def erased_among(tenant: str, customer_ids: Iterable[str]) -> bool:

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from config.base.clock import now
 from config.base.fields import CanonicalJSONField, IdField
 from config.base.ids import check_id
+from memory.erasure.tombstones import refuse_erased
 
 
 class Layer(models.TextChoices):
@@ -52,6 +53,8 @@ class ProfileQuerySet(models.QuerySet[Any]):
             row.check_ids()
         with transaction.atomic(using=self.db):
             made = super().bulk_create(rows, *args, **kwargs)
+            for tenant in {row.tenant for row in rows}:
+                refuse_erased(tenant, *(row.customer_id for row in rows if row.tenant == tenant))
             record_changes(made)
         return made
 
@@ -80,9 +83,14 @@ class Profile(models.Model):
         return f"{self.layer} {self.customer_id}"
 
     def save(self, *args: Any, update_fields: Iterable[str] | None = None, **kwargs: Any) -> None:
-        """Saves a new version, with its `profile_change`, or nothing. Errors: INVALID_ID."""
+        """Saves a new version, with its `profile_change`, or nothing.
+
+        A first version asks whether the customer was erased (1 query); a later one need not, for an erasure waits for
+        the row and removes it. Errors: INVALID_ID (422), CUSTOMER_ERASED (410).
+        """
         self.check_ids()
-        if not self._state.adding:
+        made = self._state.adding
+        if not made:
             if self.version == self._version_read:
                 self.version += 1
             self.updated_at = now()
@@ -90,6 +98,8 @@ class Profile(models.Model):
             update_fields = {*update_fields, "version", "updated_at"}
         with transaction.atomic(using=kwargs.get("using")):
             super().save(*args, update_fields=update_fields, **kwargs)
+            if made:
+                refuse_erased(self.tenant, self.customer_id)
         self._version_read = self.version
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:

@@ -1,0 +1,18 @@
+"""What an erasure leaves, and on what ground: printed on every receipt."""
+
+from __future__ import annotations
+
+from memory.erasure.registry import Kept, register_kept
+
+EVIDENCE = "statutory evidence, kept for its legal period"
+
+
+def register_own() -> None:
+    for name, ground in {
+        "audit_log": f"{EVIDENCE}; the log accepts INSERT only",
+        "agent_session": "ids of erased sessions, without a person: they refuse late writers and are not used again",
+        "customer_tombstone": "a keyed hash of the customer, which refuses whoever writes for them later",
+        "legal_hold": "released holds, under a pseudonym",
+        "backups": "backups, the database's binary log and Redis's append-only file, until they are rotated",
+    }.items():
+        register_kept(Kept(name, ground))
