@@ -17,12 +17,23 @@ CEILING_LOW = "ceiling_low"
 STALE_STATE = "stale_state"
 DELETED_OPEN = "deleted_open"
 DETACHED = "detached"
+DAMAGED = "damaged"  # a key of the session holds something else: its state is made again
+DEAD_LETTER = "dead_letter"  # waits for an operator to retry or drop it
+BRANCH_BROKEN = "branch_broken"  # a turn of the conversation's path names an entry that is nowhere
+GHOST = "ghost"  # keys of a session that MySQL has not
+QUEUE_DAMAGED = "queue_damaged"  # sess:pending is no stream
+NO_GROUP = "no_group"  # entries wait, and nobody has ever drained this stream
 # Notes: as it should be.
 GAP = "gap"
 DUPLICATE = "duplicate"
 
 LOSSES = frozenset({LOST_MESSAGE, LOST_NUMBERS, POSSIBLE_LOSS})
-FAULTS = frozenset({UNKNOWN_SESSION, UNREADABLE, CEILING_LOW, STALE_STATE, DELETED_OPEN, DETACHED})
+FAULTS = frozenset(
+    {
+        UNKNOWN_SESSION, UNREADABLE, CEILING_LOW, STALE_STATE, DELETED_OPEN, DETACHED, DAMAGED, DEAD_LETTER,
+        BRANCH_BROKEN, GHOST, QUEUE_DAMAGED, NO_GROUP,
+    }
+)  # fmt: skip
 
 
 @dataclass

@@ -24,12 +24,17 @@ class Lease:
 
 @dataclass
 class Numbers:
-    """All that is known of one session's numbers. explained: spans with the reason that no message has them."""
+    """All that is known of one session's numbers. explained: spans with the reason that no message has them.
+
+    start: its first own number (a fork's lower ones are its ancestors'). ceiling: the highest number given to anybody.
+    """
 
     stored: Sequence[Span]
     queued: Iterable[int] = ()
     leases: Sequence[Lease] = ()
     explained: Sequence[tuple[Span, str]] = ()
+    start: int = 1
+    ceiling: int = 0
 
 
 @dataclass
@@ -81,11 +86,16 @@ def judge(numbers: Numbers) -> Verdict:
     """Steps: 1. what has a message, or will have; 2. what no message has, up to the highest number that is known to
     be used, less what is explained number by number; 3. inside a range, what is below its highest used number was
     given (Redis numbers without a gap) and is lost, what is above it never was; outside every range all was given,
-    for appends past Redis take only numbers that they store."""
+    for appends past Redis take only numbers that they store, and what a look has seen given leaves the range."""
     present = merged([*numbers.stored, *((seq, seq) for seq in numbers.queued)])
-    top = max([last for _, last in present] + [lease.used_to for lease in numbers.leases], default=0)
-    emptied = [(lease.first, lease.last) for lease in numbers.leases if lease.kind == Kind.EMPTIED]
-    open_spans = without(merged([(1, top), *emptied] if top else emptied), present)
+    ranges = merged((lease.first, lease.last) for lease in numbers.leases)
+    outside = without([(numbers.start, numbers.ceiling)], ranges) if numbers.ceiling >= numbers.start else []
+    known = [last for _, last in [*present[-1:], *outside[-1:]]] + [lease.used_to for lease in numbers.leases]
+    top = max(known, default=0)
+    wanted = [(lease.first, lease.last) for lease in numbers.leases if lease.kind == Kind.EMPTIED]
+    if top >= numbers.start:
+        wanted.append((numbers.start, top))
+    open_spans = without(merged(wanted), present)
 
     verdict = Verdict()
     for span, why in numbers.explained:

@@ -10,14 +10,17 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Case, PositiveBigIntegerField, Value, When
 
 from config.base.clock import now
+from config.base.db import retry_conflicts
 from memory.sessions.entries import Entry
 from memory.sessions.models import AgentSession, SessionNumbering
 
 Kind = SessionNumbering.Kind
 
 _REMEMBERED = 20_000
+_ROWS_A_QUERY = 200
 
 
 class _Given:
@@ -79,8 +82,8 @@ def note_given_up(row: AgentSession, origin: str, *known: int) -> None:
 
     known: numbers that are known to have been given; those outside the range say nothing.
     """
-    if not row.lease_to:
-        return
+    if row.lease_to < row.lease_from:
+        return  # there is none, or all of it is known to have been given
     epoch, _, run_id = origin.rpartition(".")
     SessionNumbering.objects.create(
         session_row_id=row.pk,
@@ -89,6 +92,23 @@ def note_given_up(row: AgentSession, origin: str, *known: int) -> None:
         last=row.lease_to,
         used_to=max((seq for seq in known if row.lease_from <= seq <= row.lease_to), default=0),
     )
+
+
+def remember_given(seen: Sequence[tuple[AgentSession, int]]) -> None:
+    """Numbers that somebody has seen given leave the ranges of their sessions: what is in no range was given to a
+    message, so it is missed when its row goes, also when Redis no longer knows of it.
+
+    seen: rows, and the highest number of each row's range that is known to be given (0: none). Harmless beside
+    traffic: Redis's numbers only rise, and another range begins above this one. 1 query for each 200 that changed.
+    """
+    changed = {row.pk: number + 1 for row, number in seen if number >= row.lease_from}
+    pks = sorted(changed)
+    for start in range(0, len(pks), _ROWS_A_QUERY):
+        part = pks[start : start + _ROWS_A_QUERY]
+        cases = [When(pk=pk, then=Value(changed[pk])) for pk in part]
+        begins = Case(*cases, default=Value(0), output_field=PositiveBigIntegerField())
+        rows = AgentSession.objects.filter(pk__in=part, lease_from__lt=begins)
+        retry_conflicts(lambda: rows.update(lease_from=begins))  # noqa: B023 - runs at once
 
 
 def note_repeats(repeats: Sequence[tuple[Entry, int]]) -> None:

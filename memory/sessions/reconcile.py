@@ -13,14 +13,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from config.base import redis as base_redis
 from config.base.clock import now
-from memory.sessions import repair
+from memory.sessions import ghosts, repair
+from memory.sessions.dead_letters import visible_tenants
 from memory.sessions.drain import backlog, drain
 from memory.sessions.findings import (
+    BRANCH_BROKEN,
     CEILING_LOW,
+    DAMAGED,
+    DEAD_LETTER,
     DELETED_OPEN,
     DETACHED,
     DUPLICATE,
@@ -29,29 +33,48 @@ from memory.sessions.findings import (
     LOSSES,
     LOST_MESSAGE,
     LOST_NUMBERS,
+    NO_GROUP,
     POSSIBLE_LOSS,
+    QUEUE_DAMAGED,
     STALE_STATE,
     UNKNOWN_SESSION,
     UNREADABLE,
     Finding,
 )  # fmt: skip
 from memory.sessions.judging import Numbers, Span, judge, merged, within, without
-from memory.sessions.looking import Kind, Seen, Stream, look, look_at_redis, read_stream, server_of
-from memory.sessions.models import AgentSession
+from memory.sessions.keys import GROUP, PENDING
+from memory.sessions.looking import (
+    Kind,
+    Seen,
+    Stream,
+    look,
+    look_at_redis,
+    queue_fault,
+    read_stream,
+    reader,
+    server_of,
+)
+from memory.sessions.models import AgentSession, MessageDeadLetter
+from memory.sessions.numbering import remember_given
 from memory.sessions.reopen import reattach
 
 BATCH = 1000
 # `reattach` runs each second: a mark that stands so long means that nobody runs it.
 DETACHED_PATIENCE = timedelta(seconds=60)
+# A drain makes its group with its first batch: an older queue without one means that none has come.
+UNDRAINED_PATIENCE = 10.0  # seconds
+WAY_OUT = "retry or drop them in the admin under Dead letters"
 
 
 @dataclass
 class Report:
-    """queued: entries of these sessions that wait for the drain, which is no fault."""
+    """queued: entries of these sessions that wait for the drain, which is no fault. dead_letters: those that wait for
+    somebody to decide."""
 
     sessions: int = 0
     messages: int = 0
     queued: int = 0
+    dead_letters: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -67,7 +90,7 @@ def select(
 ) -> QuerySet[AgentSession]:
     """Sessions to look at. since: those that may have been in use from then on (opened in Redis, or made, since then
     less the longest that a session stays open)."""
-    rows = AgentSession.objects.order_by("pk")
+    rows = AgentSession.objects.filter(erased_at=None).order_by("pk")  # of an erased one no message is to be found
     if tenant is not None:
         rows = rows.filter(tenant=tenant)
     if session_id is not None:
@@ -88,12 +111,16 @@ def examine(seen: Seen) -> list[Finding]:
     findings: list[Finding] = []
     in_stream = {entry.entry_id for entry in seen.queued}
     queued_numbers = [entry.seq for entry in seen.queued]
-    verdict = judge(Numbers(seen.stored, queued_numbers, seen.leases, seen.explained))
+    # Of a deleted session whose messages are all gone nothing is wanted any more: they were erased.
+    ceiling = 0 if row.deleted_at is not None and not seen.stored else row.seq_ceiling
+    verdict = judge(Numbers(seen.stored, queued_numbers, seen.leases, seen.explained, seen.floor + 1, ceiling))
 
     # Entries that Redis has receipts for: each must be in the stream, in MySQL or among the dead letters.
     accepted = merged(span for span, why in seen.explained if why == Kind.ACCEPTED)
     named = {entry_id: seq for entry_id, (seq, _) in hot.receipts.items()} | dict(hot.window)
     for entry_id, seq in sorted(named.items(), key=lambda item: item[1]):
+        if seq <= seen.floor:
+            continue  # shared with what it was forked from
         if entry_id in in_stream or entry_id in seen.known or entry_id in seen.buried or within(accepted, seq, seq):
             continue
         findings.append(found(LOST_MESSAGE, (seq, seq), entry_id=entry_id, why="Redis names it; nobody has it"))
@@ -126,18 +153,29 @@ def examine(seen: Seen) -> list[Finding]:
     elif row.detached_at is not None:
         if now() - row.detached_at > DETACHED_PATIENCE:
             findings.append(found(DETACHED, why="nobody has told Redis for a minute; is beat running?"))
-    elif hot.live:
+    elif hot.live and not hot.faults:
         if not hot.window and within([*seen.stored, *((n, n) for n in queued_numbers)], 1, hot.seq):
             findings.append(found(STALE_STATE, why="the window is empty, the session is not"))
         elif hot.seq < highest and _still_behind(seen, highest):
             findings.append(found(STALE_STATE, (hot.seq, highest), why="Redis numbers below what is stored"))
+    for why in hot.faults:
+        if not hot.deleted:
+            findings.append(found(DAMAGED, why=why))
+    for why in seen.astray if row.deleted_at is None else ():
+        findings.append(found(BRANCH_BROKEN, why=why))
+    if seen.waiting:
+        findings.append(found(DEAD_LETTER, why=_told(seen.waiting)))
     return findings
+
+
+def _told(waiting: dict[str, int]) -> str:
+    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(waiting.items()))
+    return f"{sum(waiting.values())} wait ({reasons}): {WAY_OUT}"
 
 
 def _still_behind(seen: Seen, highest: int) -> bool:
     """Traffic between the looks at Redis and at MySQL is not staleness: look at Redis once more."""
-    client = base_redis.state()
-    hot = look_at_redis(client, seen.owner, server_of(client)[1])
+    hot = look_at_redis(reader(), seen.owner, server_of(base_redis.state())[1])
     return hot.live and hot.seq < highest
 
 
@@ -180,6 +218,36 @@ def strangers(stream: Stream) -> list[Finding]:
     return findings
 
 
+def homeless(tenant: str | None) -> tuple[list[Finding], int]:
+    """Dead letters that wait and belong to no session, by session, and how many there are. 1 query."""
+    letters = MessageDeadLetter.objects.filter(settled="")
+    if tenant is not None:
+        letters = letters.filter(tenant__in=visible_tenants(tenant))
+    mine = AgentSession.objects.filter(tenant=OuterRef("tenant"), session_id=OuterRef("session_id"))
+    letters = letters.exclude(Exists(mine)).order_by()
+    waiting: dict[tuple[str, str], dict[str, int]] = {}
+    total = 0
+    for of, session_id, reason, count in letters.values_list("tenant", "session_id", "reason").annotate(Count("pk")):
+        waiting.setdefault((of, session_id), {})[reason] = count
+        total += count
+    return [Finding(DEAD_LETTER, *names, why=_told(reasons)) for names, reasons in sorted(waiting.items())], total
+
+
+def queue_itself(stream: Stream, *, fix: bool) -> list[Finding]:
+    """What is wrong with the key that the queue is. With `fix`, and where it is no stream, it is removed first."""
+    fault = queue_fault(stream)
+    if fault:
+        removed = fix and repair.unblock_queue()
+        return [Finding(QUEUE_DAMAGED, "", "", why=fault, repaired="removed" if removed else "")]
+    if not stream.grouped and stream.age > UNDRAINED_PATIENCE:
+        why = (
+            f"the group {GROUP} of {PENDING()} is missing, and entries wait for {stream.age:.0f} s: is the worker of "
+            "the queue persist running? `manage.py drain_messages` makes the group and drains"
+        )
+        return [Finding(NO_GROUP, "", "", why=why, repaired="drained" if fix else "")]
+    return []
+
+
 def _batches(rows: QuerySet[AgentSession]) -> Iterator[list[AgentSession]]:
     last = 0
     while batch := list(rows.filter(pk__gt=last)[:BATCH]):
@@ -191,6 +259,7 @@ def reconcile(
     *,
     rows: QuerySet[AgentSession],
     whole: bool,
+    tenant: str | None = None,
     fix: bool = False,
     accept_by: str = "",
     progress: Callable[[int], Any] = lambda count: None,
@@ -198,13 +267,16 @@ def reconcile(
 ) -> Report:
     """Looks at every session of `rows`, twice where something stands out, and with `fix` mends it.
 
-    Steps: 1. with fix: tell Redis what it missed, and drain; 2. entries that belong to no session (`whole`: all
-    sessions are looked at); 3. batch by batch: look, look again at what stood out, mend, and look at what was mended.
+    Steps: 1. the queue itself; 2. with fix: tell Redis what it missed, and drain; 3. what belongs to no session
+    (`whole`: all sessions are looked at; `tenant`: all of one): entries of the stream, dead letters, keys; 4. batch by
+    batch: look, look again at what stood out, mend, and write down which numbers are seen to have been given, so that
+    they are missed when they go.
     accept_by: who takes note of the losses that remain; later runs then tell them as explained.
     Harmless beside all else that runs. pause: seconds between the looks.
     Errors: RedisUnavailable, DatabaseError (what was mended so far stays mended).
     """
     report = Report()
+    report.findings += queue_itself(read_stream(), fix=fix)
     if fix:
         reattach()
         drain_away()
@@ -218,15 +290,18 @@ def reconcile(
             report.findings += [f for f in odd if (f.kind, f.tenant, f.session_id, f.why) in again]
     for batch in _batches(rows):
         first: dict[int, list[Finding]] = {}
+        used: list[tuple[AgentSession, int]] = []
         for seen in look(batch):
             report.sessions += 1
             report.messages += seen.messages
             report.queued += len(seen.queued)
+            report.dead_letters += sum(seen.waiting.values())
             findings = examine(seen)
             if any(finding.open for finding in findings):
                 first[seen.row.pk] = findings
             else:
                 report.findings += findings
+                used.append((seen.row, seen.highest_given))
         if first:
             time.sleep(pause)
             for seen in look([row for row in batch if row.pk in first]):
@@ -236,7 +311,15 @@ def reconcile(
                 if accept_by:
                     repair.accept(seen, findings, accept_by)
                 report.findings += findings
+                used.append((seen.row, seen.highest_given))
+        remember_given(used)
         progress(len(batch))
+    if whole or tenant is not None:
+        letters, count = homeless(None if whole else tenant)
+        report.findings += letters
+        report.dead_letters += count
+    if whole:
+        report.findings += ghosts.find(fix=fix, pause=pause)
     return report
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 
@@ -12,9 +11,21 @@ from config.base import redis as base_redis
 from config.base.clock import from_micros, now
 from config.base.db import retry_conflicts
 from config.base.fields import canonical_json
-from memory.sessions.entries import Entry, content_digest
-from memory.sessions.findings import CEILING_LOW, DELETED_OPEN, DETACHED, LOST_MESSAGE, STALE_STATE, Finding, losses
-from memory.sessions.looking import Seen
+from config.base.redis import Script
+from memory.sessions.entries import Entry, Message, content_digest
+from memory.sessions.findings import (
+    CEILING_LOW,
+    DAMAGED,
+    DELETED_OPEN,
+    DETACHED,
+    LOST_MESSAGE,
+    STALE_STATE,
+    Finding,
+    losses,
+)  # fmt: skip
+from memory.sessions.healing import heal, read_item
+from memory.sessions.keys import PENDING
+from memory.sessions.looking import Seen, reader
 from memory.sessions.models import AgentSession, SessionNumbering
 from memory.sessions.owners import Owner
 from memory.sessions.persist import persist
@@ -22,20 +33,23 @@ from memory.sessions.reopen import clear_mark, close_in_redis, suspicion, take_o
 
 logger = logging.getLogger(__name__)
 
+_unblock = Script.beside(__file__, "unblock")
+
 
 def mend(seen: Seen, findings: Sequence[Finding]) -> None:
     """Mends one session's faults and says so in the findings (`repaired`).
 
     Steps: 1. a ceiling goes above every number in use, before anything is numbered again; 2. messages that stand
-    whole in the window go into MySQL under the number that their receipts name; 3. outdated state in Redis is taken
-    out of use, and is made again from MySQL and the stream. What has no text anywhere stays a loss.
+    whole in the window go into MySQL under the number that their receipts name; 3. outdated or damaged state in Redis
+    is taken out of use, and is made again from MySQL and the stream. What has no text anywhere stays a loss, and what
+    is for people to decide (dead letters, turns of a path) stays open.
     """
     by_kind: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.open:
             by_kind.setdefault(finding.kind, []).append(finding)
     for finding in by_kind.get(CEILING_LOW, []):
-        raise_ceiling(seen.owner, finding.last)
+        raise_ceiling(seen.owner, finding.last, given=max(seen.highest_stored, seen.hot.seq))
         finding.repaired = "raised"
     lost = by_kind.get(LOST_MESSAGE, [])
     if lost and seen.row.deleted_at is None:
@@ -53,15 +67,43 @@ def mend(seen: Seen, findings: Sequence[Finding]) -> None:
         take_out_of_use(seen.owner)
         clear_mark(seen.row.pk, seen.row.detached_at)
         finding.repaired = "reattached"
+    damaged = by_kind.get(DAMAGED, [])
+    if damaged:
+        named = [seq for _, seq in seen.hot.window] + [seq for seq, _ in seen.hot.receipts.values()]
+        # Only numbers of the range in use: others are above it because they went past Redis.
+        known = max([seen.highest_given, *(seq for seq in named if seq <= seen.row.lease_to)])
+        heal(seen.owner, known=known, broken=seen.hot.broken)
+        if seen.row.deleted_at is not None:
+            close_in_redis(seen.owner)
+        logger.error("session %s: its state in Redis was damaged and is made again", seen.row.pk)
+    for finding in damaged:
+        finding.repaired = "to be made again"
 
 
-def raise_ceiling(owner: Owner, used: int) -> None:
-    """The session numbers above `used` from now on; Redis's state is made again."""
+def unblock_queue() -> bool:
+    """Removes the key of the queue where it is no stream. 1 round trip. Errors: RedisUnavailable."""
+    kind = _unblock(base_redis.state(), [PENDING()])
+    if kind:
+        logger.error("the queue was a %s: removed", kind)
+    return bool(kind)
+
+
+def raise_ceiling(owner: Owner, used: int, *, given: int) -> None:
+    """The session numbers above `used` from now on; Redis's state is made again.
+
+    given: the highest number that is known to have been given; what lies between the two never was.
+    """
 
     def work() -> None:
         with transaction.atomic(durable=True):
             row = AgentSession.objects.select_for_update().get(pk=owner.pk)
             if row.seq_ceiling < used:
+                SessionNumbering.objects.update_or_create(
+                    session_row_id=owner.pk,
+                    kind=SessionNumbering.Kind.OUTAGE,
+                    first=row.seq_ceiling + 1,
+                    defaults={"last": used, "used_to": given, "note": "ceiling_raised"},
+                )
                 row.seq_ceiling = used
                 row.detached_at = now()
                 row.save(update_fields=["seq_ceiling", "detached_at"])
@@ -74,12 +116,14 @@ def raise_ceiling(owner: Owner, used: int) -> None:
 def put_back(owner: Owner, wanted: set[str]) -> set[str]:
     """Messages that stand whole in the window, into MySQL; returns the entry ids that are there now."""
     with base_redis.translated():
-        items: list[str] = base_redis.state().lrange(owner.keys[1], 0, -1)  # type: ignore[assignment]
+        client = reader()
+        items = client.lrange(owner.keys[1], 0, -1) if client.type(owner.keys[1]) == "list" else []
     entries: list[Entry] = []
-    for item in items:
-        found = json.loads(item)
-        if found["entry_id"] in wanted and "cut" not in found:
-            entries.append(_entry(owner, found))
+    before = ""
+    for found in map(read_item, items):
+        if found is not None and found.entry_id in wanted and not found.cut:
+            entries.append(_entry(owner, found, before))
+        before = found.entry_id if found is not None else ""
     if not entries:
         return set()
     try:
@@ -92,24 +136,25 @@ def put_back(owner: Owner, wanted: set[str]) -> set[str]:
     return back
 
 
-def _entry(owner: Owner, found: dict[str, object]) -> Entry:
-    content, payload = str(found["content"]), found.get("payload")
-    text = None if payload is None else canonical_json(payload)
-    encoded = content.encode()
+def _entry(owner: Owner, found: Message, parent: str) -> Entry:
+    text = None if found.payload is None else canonical_json(found.payload)
+    encoded = found.content.encode()
     return Entry(
         session_pk=owner.pk,
         tenant=owner.tenant,
         agent=owner.agent,
         session_id=owner.session_id,
-        entry_id=str(found["entry_id"]),
-        seq=int(str(found["seq"])),
-        role=str(found["role"]),
-        content=content,
-        payload=payload,
+        entry_id=found.entry_id,
+        seq=found.seq,
+        role=found.role,
+        content=found.content,
+        payload=found.payload,
         size=len(encoded) + (len(text.encode()) if text else 0),
-        digest=content_digest(str(found["role"]), encoded, text),
+        digest=content_digest(found.role, encoded, text),
         trace_id="",
-        created_at=from_micros(int(str(found["at"]))),
+        created_at=from_micros(found.at_us),
+        parent=parent,
+        entry_type=found.entry_type,
     )
 
 

@@ -11,12 +11,15 @@ from django.db import connection
 
 from config.base.redis import RedisUnavailable
 from memory.sessions.drain import Drained, backlog, drain
+from memory.sessions.keys import GROUP, PENDING
+from memory.sessions.looking import queue_fault, read_stream
 
 
 class Command(BaseCommand):
     help = (
         "Writes queued messages to the database until none is left. Harmless beside the workers. "
-        "Exit code 0: nothing is left; 1: something is left after --seconds, or Redis or the database is away."
+        "Exit code 0: nothing is left; 1: something is left after --seconds, Redis or the database is away, or the "
+        "queue's key is no stream."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,6 +32,12 @@ class Command(BaseCommand):
             raise CommandError("--seconds must be positive", returncode=2)
         until = time.monotonic() + options["seconds"]
         try:
+            stream = read_stream(only_itself=True)
+            fault = queue_fault(stream)
+            if fault:
+                raise CommandError(fault, returncode=1)
+            if stream.age and not stream.grouped:
+                self.stderr.write(f"the group {GROUP} of {PENDING()} was missing: made anew, all of the queue is read")
             while True:
                 done = drain(seconds=max(0.0, until - time.monotonic()))
                 total.stored += done.stored

@@ -96,6 +96,7 @@ class Command(BaseCommand):
             return reconcile(
                 rows=rows,
                 whole=whole,
+                tenant=options["tenant"],
                 fix=options["fix"],
                 accept_by=operator() if options["accept"] else "",
                 progress=lambda count: bar.update(count) and None,
@@ -110,6 +111,7 @@ class Command(BaseCommand):
                         "sessions": report.sessions,
                         "messages": report.messages,
                         "queued": report.queued,
+                        "dead_letters": report.dead_letters,
                         "counts": report.counts(),
                         "findings": [{**f.as_dict(), "open": f.open} for f in report.findings],
                     },
@@ -129,5 +131,6 @@ class Command(BaseCommand):
             self.stdout.write(f"… and {len(shown) - SHOWN} more (--json has all)")
         counts = ", ".join(f"{kind} {count}" for kind, count in sorted(report.counts().items())) or "nothing to tell"
         self.stdout.write(
-            f"{report.sessions} sessions, {report.messages} messages stored, {report.queued} queued: {counts}"
+            f"{report.sessions} sessions, {report.messages} messages stored, {report.queued} queued, "
+            f"{report.dead_letters} dead letters waiting: {counts}"
         )

@@ -1,12 +1,17 @@
--- What Redis holds of one session, as it is: nothing is renewed, reopened or refused.
--- KEYS  1 ctx   2 msgs   3 ids
--- RETURNS {{server, seq, ceiling, origin, deleted, actor}, {entry id, seq, ... of the window, oldest first}, {id, receipt, ...}}
---         A field that is not there is ''; a window item that cannot be read has '' for both.
-local ctx = redis.call('HMGET', KEYS[1], 'server', 'seq', 'ceiling', 'origin', 'deleted', 'actor')
-for i = 1, 6 do ctx[i] = ctx[i] or '' end
-local window = {}
-for _, item in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
-  window[#window + 1] = string.match(item, '^{"entry_id":"([%w_.-]+)"') or ''
-  window[#window + 1] = string.match(string.sub(item, -80), ',"seq":(%d+),"at":%d+}$') or ''
+-- What Redis holds of one session, as it is: nothing is renewed, reopened or refused, and no type is an error.
+-- KEYS  1 ctx   2 msgs   3 ids   4 lock   5 fence
+-- RETURNS {{type of each key}, {field, value, ... of ctx}, {items of the window, oldest first}, {id, receipt, ...},
+--          ms that the lock has left (-1: for ever, -2: no lock), {server, next, last of fence; '' where not there}}
+--         Of a key of another type nothing is told but the type.
+local call = redis.call
+local types = {}
+for i = 1, 5 do types[i] = call('TYPE', KEYS[i]).ok end
+local ctx, window, ids, fence = {}, {}, {}, {'', '', ''}
+if types[1] == 'hash' then ctx = call('HGETALL', KEYS[1]) end
+if types[2] == 'list' then window = call('LRANGE', KEYS[2], 0, -1) end
+if types[3] == 'hash' then ids = call('HGETALL', KEYS[3]) end
+if types[5] == 'hash' then
+  fence = call('HMGET', KEYS[5], 'server', 'next', 'last')
+  for i = 1, 3 do fence[i] = fence[i] or '' end
 end
-return {ctx, window, redis.call('HGETALL', KEYS[3])}
+return {types, ctx, window, ids, call('PTTL', KEYS[4]), fence}

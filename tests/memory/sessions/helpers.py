@@ -10,7 +10,8 @@ from typing import Any
 from config.base import redis as base_redis
 from config.base.keys import prefixed
 from guard.access.services import Caller
-from memory.sessions import services
+from memory.sessions import selectors, services
+from memory.sessions.drain import drain_batch
 from memory.sessions.entries import NewMessage, Receipt
 from memory.sessions.models import AgentMessage
 from memory.sessions.owners import Owner, find_owner
@@ -90,3 +91,14 @@ def counted_round_trips() -> Iterator[Calls]:
         yield calls
     finally:
         AbstractConnection.send_packed_command = original  # type: ignore[method-assign]
+
+
+def contents(session_id: str, limit: int = 200) -> list[str]:
+    """What Alice reads."""
+    return [m.content for m in selectors.read_messages(caller=ALICE, session_id=session_id, limit=limit).messages]
+
+
+def drain_everything() -> None:
+    """Also what other drains hold: claimed at once."""
+    while drain_batch(idle_ms=0).batches:
+        pass
