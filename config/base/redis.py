@@ -262,6 +262,28 @@ class Script:
         """
         return self._run(client, keys, args, command)
 
+    def ahead(self, client: Client, keys: Sequence[str], args: Sequence[Any] = ()) -> Underway:
+        """Sends the call and returns: the server works on it while the caller does something else.
+
+        `answer()` waits for it. The server does what it was asked even if nobody ever reads the answer.
+        Errors: RedisUnavailable.
+        """
+        breaker.check()
+        try:
+            connection = client.checkout()
+            try:
+                call = ("EVALSHA", self.sha, len(keys), *keys, *args)
+                connection.send_packed_command((hiredis.pack_command(call),), check_health=False)
+            except BaseException:
+                connection.disconnect()
+                client.checkin(connection)
+                raise
+        except (RedisError, OSError) as error:
+            if not is_away(error):
+                raise
+            raise _unavailable(error) from error
+        return Underway(self, client, connection, keys, args)
+
     def _run(
         self, client: Client, keys: Sequence[str], args: Sequence[Any], command: tuple[Any, ...]
     ) -> tuple[Any, Any]:
@@ -300,6 +322,55 @@ class Script:
         answer = parser.read_response()
         other = parser.read_response(disable_decoding=True)
         return _whole(answer), _whole(other)
+
+
+class Underway:
+    """A call of a script whose answer has not been read yet; it has a connection of its own until then.
+
+    As a context manager it lets go of an answer that nobody asked for: the connection is closed, since the next user
+    would take that answer for its own.
+    """
+
+    def __init__(
+        self, script: Script, client: Client, connection: Any, keys: Sequence[str], args: Sequence[Any]
+    ) -> None:
+        self._script, self._client, self._keys, self._args = script, client, keys, args
+        self._connection = connection
+
+    def __enter__(self) -> Underway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._client.checkin(self._connection)
+            self._connection = None
+
+    def answer(self) -> Any:
+        """What the script answered; to be asked once. Errors: RedisUnavailable; ResponseError for a faulty script."""
+        connection, script = self._connection, self._script
+        try:
+            try:
+                answer = _whole(connection._parser.read_response())
+            except NoScriptError:  # then nothing was done
+                call = ("EVAL", script.source, len(self._keys), *self._keys, *self._args)
+                answer = script._exchange(connection, call, ())[0]
+        except ResponseError as error:
+            self._give_back()
+            if not is_away(error):
+                raise
+            raise _unavailable(error) from error
+        except (RedisError, OSError) as error:
+            self.__exit__()
+            if not is_away(error):
+                raise
+            raise _unavailable(error) from error
+        self._give_back()
+        return answer
+
+    def _give_back(self) -> None:
+        self._client.checkin(self._connection)
+        self._connection = None
 
 
 def _whole(answer: Any) -> Any:

@@ -1,12 +1,17 @@
-"""From the stream into MySQL: group `persist`, batches by count and size, acknowledged after the commit."""
+"""From the stream into MySQL: group `persist`, batches by count, size and age, acknowledged after the commit.
+
+While MySQL stores one batch, Redis makes the next one ready: its call is sent before the INSERT and read after the
+commit, and takes along the acknowledgement of the batch before. So up to two batches are held at a time.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -14,8 +19,8 @@ from django.db import DatabaseError
 from config.base import redis as base_redis
 from config.base.errors import DomainError
 from config.base.ids import ID_PATTERN
-from config.base.redis import Script
-from memory.sessions.entries import Entry, read_entry, stream_ident
+from config.base.redis import Script, Underway
+from memory.sessions.entries import Entry, read_entry, read_parts, stream_ident
 from memory.sessions.keys import GROUP, PENDING
 from memory.sessions.models import MessageDeadLetter
 from memory.sessions.persist import bury, persist
@@ -31,6 +36,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 CONSUMER = "drain"
 # A drain that died is relieved after so long; one that is merely slow is relieved too, which is harmless.
 IDLE_MS = 2000
+# How often a drain that lingers looks again, s: the age of a batch at most. More often would be more commits.
+LOOK_SECONDS = 0.2
 
 Reason = MessageDeadLetter.Reason
 
@@ -51,16 +58,65 @@ class Drained:
         return self.stored + self.known + self.dead + self.erased
 
 
-def _read(taken: list[tuple[str, list[str]]]) -> tuple[list[Entry], list[tuple[str, dict[str, str], str]]]:
-    entries: list[Entry] = []
-    unreadable: list[tuple[str, dict[str, str], str]] = []
-    for stream_id, flat in taken:
-        fields = dict(zip(flat[::2], flat[1::2], strict=False))
-        try:
-            entries.append(read_entry(stream_id, fields))
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, DomainError) as error:
-            unreadable.append((stream_id, fields, type(error).__name__))
-    return entries, unreadable
+@dataclass
+class _Hand:
+    """What was taken: messages, and what is none (id, fields, fault). more: the stream may hold more than that."""
+
+    more: bool
+    ids: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    unreadable: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
+
+
+_FAULTS = (ValueError, KeyError, TypeError, RecursionError, OverflowError, DomainError)
+
+
+class _Queue:
+    """The stream, as one drain sees it."""
+
+    def __init__(self, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_ms: int = IDLE_MS) -> None:
+        # What is not UTF-8 is poison like any other, and must not stop the reading of the rest.
+        self._client = base_redis.client_for(settings.REDIS_URL, decoding_errors="surrogateescape")
+        self._keys = [PENDING()]
+        self._limits = [GROUP, CONSUMER, entries, size, idle_ms]
+
+    def take(self, settled: Sequence[str] = ()) -> _Hand:
+        """Lets go of what is settled and takes the next batch. 1 round trip. Errors: RedisUnavailable."""
+        return self.read(_take(self._client, self._keys, [*self._limits, *settled]))
+
+    def take_ahead(self, settled: Sequence[str]) -> Underway:
+        """The same, on its way. Errors: RedisUnavailable."""
+        return _take.ahead(self._client, self._keys, [*self._limits, *settled])
+
+    def settle(self, ids: Sequence[str]) -> None:
+        """1 round trip. Errors: RedisUnavailable."""
+        _settle(self._client, self._keys, [GROUP, len(ids), *ids])
+
+    @staticmethod
+    def read(answer: Any, held: Collection[str] = ()) -> _Hand:
+        """held: what this drain has in hand; a slow database may make it seem idle, and it comes a second time."""
+        more, flat, others = answer
+        hand = _Hand(more == "1")
+        mine = set(held)
+        for stream_id, ident, digest, trace_id, message, parent in zip(*[iter(flat)] * 6, strict=True):
+            if stream_id in mine:
+                continue
+            hand.ids.append(stream_id)
+            try:
+                hand.entries.append(read_parts(stream_id, ident, digest, trace_id, message, parent))
+            except _FAULTS as error:
+                fields = {"k": ident, "g": digest, "x": trace_id, "m": message, "p": parent}
+                hand.unreadable.append((stream_id, fields, type(error).__name__))
+        for stream_id, parts in zip(others[::2], others[1::2], strict=True):
+            if stream_id in mine:
+                continue
+            hand.ids.append(stream_id)
+            fields = dict(zip(parts[::2], parts[1::2], strict=False))
+            try:
+                hand.entries.append(read_entry(stream_id, fields))
+            except _FAULTS as error:
+                hand.unreadable.append((stream_id, fields, type(error).__name__))
+        return hand
 
 
 def _raw(entry: Entry) -> str:
@@ -84,23 +140,13 @@ def _whose(fields: dict[str, str]) -> tuple[str, str]:
     return "", ""
 
 
-def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_ms: int = IDLE_MS) -> Drained:
-    """Takes one batch to MySQL; `total` is 0 when there is nothing to take.
+def _bring(hand: _Hand, total: Drained) -> list[str]:
+    """Writes what is in hand, each once (persist), and buries what cannot be a message, so that it holds up nobody.
 
-    Steps: 1. take entries: those of dead drains first, then new ones; 2. write them, each once (persist); 3. bury
-    what cannot be a message, so that it holds up nobody; 4. acknowledge and remove from the stream.
-    Dying before 4 is harmless: the entries are taken again and found in MySQL.
-    Errors: RedisUnavailable; DatabaseError when MySQL is away (the entries stay and are taken again).
+    Returns the stream ids that may be settled now; the texts are let go of.
+    Cost: see `persist`. Errors: DatabaseError.
     """
-    # What is not UTF-8 is poison like any other, and must not stop the reading of the rest.
-    client = base_redis.client_for(settings.REDIS_URL, decoding_errors="surrogateescape")
-    pending = PENDING()
-    flat = _take(client, [pending], [GROUP, CONSUMER, entries, size, idle_ms])
-    taken = list(zip(flat[::2], flat[1::2], strict=True))
-    if not taken:
-        return Drained()
-    readable, unreadable = _read(taken)
-    outcome = persist(readable)
+    outcome = persist(hand.entries)
     for entry, reason in outcome.dead:
         bury(
             stream_id=entry.stream_id,
@@ -111,7 +157,7 @@ def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_m
             entry_id=entry.entry_id,
             seq=entry.seq,
         )
-    for stream_id, fields, detail in unreadable:
+    for stream_id, fields, detail in hand.unreadable:
         tenant, session_id = _whose(fields)
         bury(
             stream_id=stream_id,
@@ -121,31 +167,89 @@ def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_m
             tenant=tenant,
             session_id=session_id,
         )
-    stream_ids = [stream_id for stream_id, _ in taken]
-    _settle(client, [pending], [GROUP, len(stream_ids), *stream_ids])
-    return Drained(len(outcome.stored), len(outcome.known), len(outcome.dead) + len(unreadable), 1, len(outcome.erased))
+    total.stored += len(outcome.stored)
+    total.known += len(outcome.known)
+    total.dead += len(outcome.dead) + len(hand.unreadable)
+    total.erased += len(outcome.erased)
+    total.batches += 1
+    hand.entries.clear()
+    hand.unreadable.clear()
+    return hand.ids
 
 
-def drain(*, seconds: float = 4.0) -> Drained:
-    """Batches until the stream is empty or the time is up. Several at once are harmless.
+def drain_batch(*, entries: int = BATCH_ENTRIES, size: int = BATCH_BYTES, idle_ms: int = IDLE_MS) -> Drained:
+    """Takes one batch to MySQL; `total` is 0 when there is nothing to take.
 
-    Errors: RedisUnavailable; a failing database ends the run (the entries are taken again when they are idle).
+    Steps: 1. take entries: those of dead drains first, then new ones; 2. write them, and bury what is no message;
+    3. acknowledge and remove from the stream. Dying before 3 is harmless: the entries are taken again and found in
+    MySQL. Cost: 2 round trips (1 where there is nothing) and what `persist` costs.
+    Errors: RedisUnavailable; DatabaseError when MySQL is away (the entries stay and are taken again).
     """
-    total = Drained()
-    until = time.monotonic() + seconds
+    queue, total = _Queue(entries, size, idle_ms), Drained()
+    hand = queue.take()
+    if hand.ids:
+        queue.settle(_bring(hand, total))
+    return total
+
+
+def _never() -> bool:
+    return False
+
+
+def drain(
+    *, seconds: float = 4.0, linger: float = 0.0, ending: Callable[[], bool] = _never, entries: int = BATCH_ENTRIES
+) -> Drained:
+    """Batches until the stream is empty or `seconds` are up. Several at once are harmless.
+
+    linger: having emptied the stream, looks again each LOOK_SECONDS, until so many seconds after the start.
+    ending: asked after each batch and each look; true ends the run.
+    entries: how many make a batch at most.
+    Cost: n batches take n + 1 round trips, one more where the last was full, and what `persist` costs each; a look
+    that finds nothing takes 1. Errors: RedisUnavailable; a failing database ends the run (the entries are taken again
+    when they are idle).
+    """
+    queue, total, began = _Queue(entries), Drained(), time.monotonic()
+
+    def over() -> bool:
+        return ending() or time.monotonic() - began >= seconds
+
     while True:
         try:
-            batch = drain_batch()
+            _empty(queue, total, over)
         except DatabaseError as error:
             logger.error("drain stops: the database answers %s", type(error).__name__)
             return total
-        total.stored += batch.stored
-        total.known += batch.known
-        total.dead += batch.dead
-        total.batches += batch.batches
-        total.erased += batch.erased
-        if not batch.batches or time.monotonic() >= until:
+        if ending() or time.monotonic() - began + LOOK_SECONDS > linger:
             return total
+        time.sleep(LOOK_SECONDS)
+
+
+def _empty(queue: _Queue, total: Drained, over: Callable[[], bool]) -> None:
+    """Batch after batch, until there is none or it is over.
+
+    Dying anywhere loses nothing: what was taken and is not in MySQL is taken again when it has been idle; so is what
+    is there already and was not let go of, and is found there.
+    """
+    done: list[str] = []  # in MySQL, and in the stream still
+    hand = queue.take()
+    try:
+        while hand.ids:
+            last = over()
+            if hand.more and not last:
+                with queue.take_ahead(done) as underway:
+                    done = _bring(hand, total)
+                    hand = queue.read(underway.answer(), held=done)
+                if hand.ids:
+                    continue
+            else:
+                done = [*done, *_bring(hand, total)]
+            if last:
+                break
+            settled, done = done, []
+            hand = queue.take(settled)
+    finally:
+        if done:
+            queue.settle(done)
 
 
 def backlog() -> int:

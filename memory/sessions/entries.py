@@ -146,7 +146,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     payload_json: str = ""
 
     @property
-    def payload_text(self) -> str | None:
+    def stored_payload(self) -> str | None:
         """The payload as the database keeps it; None for none."""
         if self.payload_json:
             return self.payload_json
@@ -331,10 +331,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @lru_cache(maxsize=4096)
 def _read_ident(ident: str) -> tuple[int, str, str, str]:
     """Key, tenant, agent and session id out of `stream_ident`. Errors: ValueError."""
-    pk, tenant, agent, session_id = ident.split(" ")
-    if agent not in _AGENTS:
-        raise ValueError("not of this room's making")
-    return int(pk), tenant, agent, session_id
+    key, tenant, agent, session_id = ident.split(" ")
+    pk = int(key)
+    if agent not in _AGENTS or not 0 < pk < 2**63 or not ID_PATTERN.match(tenant) or not ID_PATTERN.match(session_id):
+        raise ValueError("not of this room's making")  # a column would refuse it, and so would the dead letters'
+    return pk, tenant, agent, session_id
 
 
 def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:

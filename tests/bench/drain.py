@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,12 +10,15 @@ from typing import Any
 
 from django.db import connection, connections, transaction
 
+from config.supervisor import children
+from config.supervisor import process as processes
 from memory.sessions import services
 from memory.sessions.drain import BATCH_ENTRIES, backlog, drain
 from memory.sessions.entries import NewMessage
 from memory.sessions.models import AgentMessage
 from tests.bench.turn import CALLER, TURN, make_session
 
+PROJECT = Path(__file__).resolve().parents[2]
 ROWS = 6000
 _NO_SESSION = 10**12  # no session has so high a key
 SESSIONS = 20
@@ -72,28 +72,36 @@ def drain_rates(rounds: int = 3, rows: int = ROWS) -> dict[str, float]:
 
 # --- lag ----------------------------------------------------------------------------------------------------------
 
-_DRAIN_LOOP = """
-import django; django.setup()
-import time
-from memory.sessions.drain import drain
-while True:
-    began = time.monotonic()
-    drain(seconds=4.0)
-    time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
-"""
 POLL_SECONDS = 0.1
 # Keys are not handed out in the order of commits: a look goes back over so many, a few batches of the drain.
 _BACK = 1500
 
 
+def _wait_for_the_drain() -> None:
+    _queue(40)
+    until = time.monotonic() + 60
+    while backlog():
+        if time.monotonic() > until:
+            raise RuntimeError("the worker does not drain")
+        time.sleep(0.1)
+
+
 def lag(rate: float, seconds: float) -> dict[str, float]:
-    """Appends `rate` messages a second for so long while a drain of its own process starts once a second, as beat
-    starts it. Lag of a message: from its time in Redis to the first look (every 100 ms) that finds it in the database.
+    """Appends `rate` messages a second for so long beside the product's own beat and worker of the queue `persist`.
+
+    Lag of a message: from its time in Redis to the first look (every 100 ms) that finds it in the database.
     Answers p50, p99 and max in seconds, the rate reached, and how many were lost."""
     session_names = [make_session() for _ in range(SESSIONS)]
-    drainer = subprocess.Popen(
-        [sys.executable, "-c", _DRAIN_LOOP], cwd=Path(__file__).resolve().parents[2], env=dict(os.environ)
-    )
+    drainers = [processes.start(child.command, cwd=PROJECT) for child in (children.beat(), children.worker("persist"))]
+    try:
+        _wait_for_the_drain()
+        return _lags(rate, seconds, session_names)
+    finally:
+        for drainer in drainers:
+            processes.stop(drainer)
+
+
+def _lags(rate: float, seconds: float, session_names: list[str]) -> dict[str, float]:
     lags: list[float] = []
     done = threading.Event()
     start_pk = AgentMessage.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
@@ -117,8 +125,6 @@ def lag(rate: float, seconds: float) -> dict[str, float]:
     watcher.start()
     sent, began = 0, time.perf_counter()
     try:
-        time.sleep(1.0)  # the drain's process is up
-        began = time.perf_counter()
         while (elapsed := time.perf_counter() - began) < seconds:
             if sent > elapsed * rate:
                 time.sleep(0.002)
@@ -134,8 +140,6 @@ def lag(rate: float, seconds: float) -> dict[str, float]:
     finally:
         done.set()
         watcher.join()
-        drainer.terminate()
-        drainer.wait()
     lags.sort()
     return {
         "p50": lags[len(lags) // 2],

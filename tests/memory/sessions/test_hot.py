@@ -199,7 +199,7 @@ def test_a_refused_command_leaves_the_connection_in_order(own_redis_server: Redi
 
 def test_the_drains_own_insert_fills_every_column_as_the_model_would() -> None:
     columns = {field.column for field in AgentMessage._meta.concrete_fields if not field.primary_key}
-    assert {*persist._TEXTS, *persist._NUMBERS, *persist._CONSTANTS} == columns
+    assert {*persist._NUMBERS, *persist._NAMES, *persist._TEXTS} == columns
     session = make_session()
     put(session, make_message("'\"\\%s\0\n😀", "tool", payload={"a": ["%s", "'"]}), make_message("b"))
     newest = selectors.read_messages(caller=ALICE, session_id=session).messages
