@@ -18,6 +18,7 @@ from config.base.redis import RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from guard.access.matrix import Resource
 from guard.access.services import Caller, authorize, refuse
+from memory.erasure.tombstones import customer_erased
 from memory.sessions.entries import (
     Entry,
     Message,
@@ -162,7 +163,7 @@ class Compacted:
 
     covered: int
     entry: Message | None = None
-    first_kept_entry_id: str = ""
+    first_kept_entry_id: str | None = None
 
 
 def compact(
@@ -210,7 +211,7 @@ def compact(
             target_pk=first[2] if first else owner.pk, target_seq=first[0] if first else entry.seq,
             target_entry_id=first[3] if first else "", entry_id=made_id, covered=covered, trace_id=current_trace_id(),
         )  # fmt: skip
-        return Compacted(covered, _message(entry), first[3] if first else "")
+        return Compacted(covered, _message(entry), first[3] if first else None)
 
     return restructure(owner, change)
 
@@ -219,7 +220,7 @@ def _made_before(owner: Owner, row: AgentMessage) -> Compacted:
     turn = SessionBranch.objects.filter(session_row_id=owner.pk, kind=Kind.COMPACT, entry_id=row.entry_id).first()
     if turn is None:
         raise DomainError("ENTRY_CONFLICT", f"entry {row.entry_id!r} exists in this session and is no compaction")
-    return Compacted(turn.covered, _message(entry_of_row(row)), turn.target_entry_id)
+    return Compacted(turn.covered, _message(entry_of_row(row)), turn.target_entry_id or None)
 
 
 def _shown_before(path: Path, below: int) -> Sequence[AgentMessage]:
@@ -307,6 +308,8 @@ def _same_fork(
     caller: Caller, row: AgentSession, lineage: list[list[int]], head_id: str, *, exact: bool
 ) -> AgentSession:
     """The session of a repeated call. Where no entry was named, the head may have moved since."""
+    if row.erased_at is not None:
+        raise customer_erased()
     if (row.agent, row.actor_id) != (caller.agent, caller.actor_id):
         raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, "the session is another actor's")
     if row.deleted_at is not None:
