@@ -1,0 +1,345 @@
+"""The drain takes the next batch while the database stores one, and lingers: what that costs, and what it must not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.signals import worker_shutting_down
+from django.conf import settings as django_settings
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given, settings
+from redis.exceptions import ResponseError
+
+from config.base import redis as base_redis
+from config.base.clock import now
+from config.base.fields import canonical_json
+from config.base.redis import RedisUnavailable, Script
+from memory.sessions import drain as drain_room
+from memory.sessions import persist, tasks
+from memory.sessions.drain import BATCH_BYTES, Drained, backlog, drain
+from memory.sessions.entries import Entry, prepare, read_entry
+from memory.sessions.keys import PENDING
+from memory.sessions.models import AgentMessage, MessageDeadLetter
+from tests.memory.sessions.helpers import append, counted_round_trips, make_message, make_session, owner, stored
+from tests.memory.sessions.test_hot import JSON
+from tests.services import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def make_entry(pk: int, seq: int, **other: Any) -> Entry:
+    fields = {
+        "session_pk": pk, "tenant": "default", "agent": "customer", "session_id": "s", "entry_id": f"e{seq}",
+        "seq": seq, "role": "user", "content": "x", "payload": None, "size": 1, "digest": "d", "trace_id": "t",
+        "created_at": now(),
+    }  # fmt: skip
+    return Entry(**{**fields, **other})
+
+
+# --- cost ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("messages", "batches", "trips"),
+    [(0, 0, 1), (1, 1, 2), (4, 1, 2), (5, 1, 3), (23, 5, 6), (20, 4, 6)],
+)
+def test_what_a_run_costs(messages: int, batches: int, trips: int) -> None:
+    """n batches: n + 1 round trips, one more where the last was full; an INSERT and a look at the sessions each."""
+    session = make_session()
+    drain()  # connections are open, the script is known
+    if messages:
+        append(session, *[f"m{n}" for n in range(messages)])
+    with counted_round_trips() as calls, CaptureQueriesContext(connection) as queries:
+        done = drain(entries=5)
+    assert (done.stored, done.batches, calls.redis) == (messages, batches, trips)
+    kinds = Counter(query["sql"].split()[0] for query in queries.captured_queries)
+    assert (kinds["INSERT"], kinds["SELECT"]) == (batches, batches)
+    assert backlog() == 0
+    assert stored(session) == [(n + 1, f"m{n}") for n in range(messages)]
+
+
+def test_large_messages_make_small_batches() -> None:
+    session = make_session()
+    for n in range(20):
+        append(session, str(n % 10) * 1024 * 1024)
+    done = drain()
+    assert (done.stored, done.batches) == (20, 3)
+    assert [content[:1] for _, content in stored(session)] == [str(n % 10) for n in range(20)]
+
+
+# --- dying and stumbling ------------------------------------------------------------------------------------------
+
+
+def test_what_is_in_hand_and_comes_a_second_time_is_not_written_twice() -> None:
+    """A database so slow that the drain's own entries seem a dead drain's."""
+    session = make_session()
+    append(session, *[f"m{n}" for n in range(23)])
+    total = Drained()
+    drain_room._empty(drain_room._Queue(5, BATCH_BYTES, 0), total, lambda: False)
+    assert (total.stored, total.known, total.dead) == (23, 0, 0)
+    assert backlog() == 0
+    assert stored(session) == [(n + 1, f"m{n}") for n in range(23)]
+
+
+def test_a_database_that_goes_away_between_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    append(session, *[f"m{n}" for n in range(23)])
+    real, calls = persist.insert_entries, list[int]()
+
+    def goes_away(entries: Any) -> None:
+        calls.append(len(entries))
+        if len(calls) == 3:
+            raise OperationalError(2002, "refused")
+        real(entries)
+
+    monkeypatch.setattr(persist, "insert_entries", goes_away)
+    assert drain(entries=5).stored == 10
+    # What was stored has left the stream, and the connection of the call that was under way is in order again.
+    assert backlog() == 13
+    with base_redis.translated():
+        assert base_redis.state().ping()
+    total = Drained()
+    drain_room._empty(drain_room._Queue(5, BATCH_BYTES, 0), total, lambda: False)
+    assert (total.stored, total.known) == (13, 0)
+    assert stored(session) == [(n + 1, f"m{n}") for n in range(23)]
+
+
+DRAIN_PROGRAM = """
+import json, os, signal, sys, time
+os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+import django
+from django.conf import settings
+settings.DATABASES["default"]["NAME"] = sys.argv[1]
+settings.REDIS_KEY_PREFIX = sys.argv[2]
+django.setup()
+from config.base.redis import Underway
+from memory.sessions import drain, persist
+from memory.sessions.models import AgentMessage, MessageDeadLetter
+
+def dies(owner, name, nth, before=False):
+    real, calls = getattr(owner, name), []
+    def instead(*args, **options):
+        calls.append(1)
+        if before and len(calls) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        value = real(*args, **options)
+        if len(calls) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+    setattr(owner, name, instead)
+
+point = sys.argv[3]
+if point == "taken": dies(drain._Queue, "take", 1)
+if point == "sent": dies(drain._Queue, "take_ahead", 2)
+if point == "inserted": dies(persist, "insert_entries", 2)
+if point == "committed": dies(drain, "persist", 2)
+if point == "answered": dies(Underway, "answer", 2)
+if point == "not settled": dies(drain._Queue, "settle", 1, before=True)
+until = time.monotonic() + 20
+while drain.backlog() and time.monotonic() < until:
+    drain._empty(drain._Queue(5, drain.BATCH_BYTES, 500), drain.Drained(), lambda: point == "not settled")
+    time.sleep(0.05)
+rows = AgentMessage.objects.order_by("seq").values_list("seq", "content")
+print(json.dumps([list(rows), drain.backlog(), MessageDeadLetter.objects.count()]))
+"""
+
+
+@pytest.mark.slow  # starts and kills real processes
+def test_a_drain_killed_at_any_step_loses_and_doubles_nothing(settings: Any, tmp_path: Path) -> None:
+    session = make_session()
+    append(session, *[f"m{n}" for n in range(70)])
+    name = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite":
+        name = str(tmp_path / "copy.sqlite3")  # the test's own is in memory, where no other process can open it
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM INTO %s", [name])
+
+    def run(point: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", DRAIN_PROGRAM, name, settings.REDIS_KEY_PREFIX, point],
+            cwd=PROJECT,
+            env={**os.environ, "REDIS_URL": django_settings.REDIS_URL},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    for point in ("taken", "sent", "inserted", "committed", "answered", "not settled"):
+        assert run(point).returncode == -signal.SIGKILL, point
+        assert backlog() > 0
+    done = run("finishes")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[[n + 1, f"m{n}"] for n in range(70)], 0, 0]
+
+
+# --- what stands in the stream ------------------------------------------------------------------------------------
+
+
+def test_names_that_no_column_holds_are_letters_and_hold_up_nobody() -> None:
+    session = make_session()
+    append(session, "before")
+    pk, client = owner(session).pk, base_redis.state()
+    body = '{"entry_id":"%s","role":"user","content":"x","seq":%s,"at":1}'
+    idents = [
+        f"{pk} {'t' * 65} customer {session}",
+        f"{pk} default customer {'s' * 65}",
+        f"{2**70} default customer {session}",
+        f"-1 default customer {session}",
+        f"{pk} it's customer {session}",
+        f"{pk} 大 customer {session}",
+    ]
+    for n, ident in enumerate(idents):
+        client.xadd(PENDING(), {"k": ident, "g": "d", "x": "t", "m": body % (f"e{n}", n + 10), "p": ""})
+    append(session, "after")
+    done = drain()
+    assert (done.stored, done.dead) == (2, len(idents))
+    assert set(MessageDeadLetter.objects.values_list("reason", flat=True)) == {"unreadable"}
+    assert backlog() == 0
+
+
+def test_fields_of_another_order_or_number_are_read_all_the_same() -> None:
+    session = make_session()
+    ident, client = owner(session).ident, base_redis.state()
+    body = '{"entry_id":"%s","role":"user","content":"x","seq":%s,"at":1}'
+    client.xadd(PENDING(), {"k": ident, "g": "d", "x": "t", "m": body % ("no-parent", 5)})
+    client.xadd(PENDING(), {"p": "a", "m": body % ("other-order", 6), "x": "t", "g": "d", "k": ident})
+    client.xadd(PENDING(), {"k": ident, "g": "d", "x": "t", "m": body % ("one-more", 7), "p": "", "new": "1"})
+    assert drain().stored == 3
+    rows = AgentMessage.objects.order_by("seq").values_list("entry_id", "parent_entry_id")
+    assert list(rows) == [("no-parent", ""), ("other-order", "a"), ("one-more", "")]
+
+
+@settings(max_examples=300, deadline=None)
+@given(JSON)
+def test_a_payloads_text_is_what_encoding_it_again_would_give(value: Any) -> None:
+    (one,) = prepare([make_message("大x", payload=value)])
+    message = f'{one.body},"seq":1,"at":2}}'
+    entry = read_entry("1-1", {"k": "1 default customer s", "g": one.digest, "x": "", "m": message})
+    assert entry.stored_payload == (None if value is None else canonical_json(value))
+    assert (entry.size, entry.digest) == (one.size, one.digest)
+
+
+@pytest.mark.parametrize(
+    "payload", ["1e999", "NaN", '"\\ud800"', "01", "[1,]", '"\x01"', "[" * 5000, "{}}", "9" * 5000]
+)
+def test_a_payload_that_is_no_json_is_poison(payload: str) -> None:
+    body = f'{{"entry_id":"e","role":"user","content":"x","payload":{payload},"seq":1,"at":2}}'
+    with pytest.raises((ValueError, RecursionError)):
+        read_entry("1-1", {"k": "1 default customer s", "g": "", "x": "", "m": body})
+
+
+def test_names_that_need_quoting_are_quoted() -> None:
+    """None gets past the checks in front; if one did, it would be a strange name and no statement."""
+    pk = owner(make_session()).pk
+    strange = "x', 'y'); DROP TABLE agent_message; -- %s \\"
+    persist.insert_entries(
+        [make_entry(pk, 1), make_entry(pk, 2, entry_id="e'\\\"%s", parent=strange), make_entry(pk, 3)]
+    )
+    rows = AgentMessage.objects.filter(session_row_id=pk).order_by("seq").values_list("entry_id", "parent_entry_id")
+    assert list(rows) == [("e1", ""), ("e'\\\"%s", strange), ("e3", "")]
+
+
+# --- lingering ----------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Stands for the drain's `time`: sleeping is instant, and something happens meanwhile."""
+
+    def __init__(self, meanwhile: Any = lambda: None) -> None:
+        self.at, self.meanwhile = 100.0, meanwhile
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+        self.meanwhile()
+
+
+def test_a_drain_that_lingers_finds_what_comes_in_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    append(session, "first")
+    clock = Clock(lambda: append(session, "more"))
+    monkeypatch.setattr(drain_room, "time", clock)
+    done = drain(linger=0.85)
+    assert (done.stored, done.batches) == (5, 5)  # at 0, 0.2, 0.4, 0.6 and 0.8 s
+    assert clock.at == pytest.approx(100.8)
+    assert drain(linger=0.0).stored == 0
+
+
+def test_a_drain_that_is_asked_to_end_ends_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    append(session, *[f"m{n}" for n in range(20)])
+    clock = Clock()
+    monkeypatch.setattr(drain_room, "time", clock)
+    done = drain(linger=60.0, ending=lambda: True, entries=5)
+    assert (done.stored, backlog()) == (5, 15)
+    asked = iter([False, False, False, True, True])
+    assert drain(linger=60.0, ending=lambda: next(asked), entries=5).stored == 15
+    assert (clock.at, backlog()) == (100.0, 0)
+
+
+def test_ticks_that_waited_do_not_linger_and_an_ending_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ticks = Clock(), tasks.Ticks()
+    monkeypatch.setattr(tasks, "time", clock)
+    assert ticks.begin() == tasks.LINGER_SECONDS
+    clock.at += tasks.LINGER_SECONDS
+    assert ticks.begin() == 0.0  # it comes at once: it has waited
+    clock.at += 1.0
+    assert ticks.begin() == tasks.LINGER_SECONDS
+    monkeypatch.setattr(tasks.ticks, "_ending", False)
+    assert not tasks.ticks.ending()
+    worker_shutting_down.send(sender="drain@here", sig="SIGTERM", how="Warm", exitcode=0)
+    assert tasks.ticks.ending()
+
+
+# --- a call under way ---------------------------------------------------------------------------------------------
+
+
+def make_script(tmp_path: Path, source: str) -> Script:
+    path = tmp_path / "some.lua"
+    path.write_text(source)
+    return Script(path)
+
+
+def test_an_answer_that_nobody_reads_reaches_nobody_else(tmp_path: Path) -> None:
+    script, client = make_script(tmp_path, "return ARGV[1]"), base_redis.state()
+    with script.ahead(client, [], ["one"]) as underway:
+        assert script(client, [], ["between"]) == "between"
+        assert underway.answer() == "one"
+    with script.ahead(client, [], ["two"]):
+        pass
+    assert [script(client, [], [str(n)]) for n in range(3)] == ["0", "1", "2"]
+
+
+def test_a_script_under_way_that_the_server_does_not_know_or_that_fails(
+    own_redis_server: RedisServer, tmp_path: Path
+) -> None:
+    script, client = make_script(tmp_path, "return redis.call('INCR', KEYS[1])"), base_redis.state()
+    own_redis_server.client().script_flush()
+    assert script.ahead(client, ["n"]).answer() == 1
+    assert script.ahead(client, ["n"]).answer() == 2
+    own_redis_server.client().set("text", "x")
+    with pytest.raises(ResponseError):
+        script.ahead(client, ["text"]).answer()
+    assert script(client, ["n"]) == 3
+    underway = script.ahead(client, ["n"])
+    own_redis_server.kill()
+    with pytest.raises(RedisUnavailable):
+        [underway.answer(), script.ahead(client, ["n"]).answer()]
+    with pytest.raises(RedisUnavailable):
+        script.ahead(client, ["n"])
+    own_redis_server.start()
+    base_redis.breaker.reset()
+    assert script(client, ["n"]) >= 4
