@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 from ninja.parser import Parser
 
-from config.base.errors import DomainError
+from config.base.errors import DomainError, invalid_request
+from config.base.outages import outage
 from config.base.redis import RedisUnavailable
 from config.base.trace import current_trace_id
 from config.middleware import problem_response
@@ -22,34 +24,53 @@ from config.middleware import problem_response
 logger = logging.getLogger(__name__)
 
 
+# What is written as JSON and is no value that can be kept: said with another status than what is not JSON at all.
+_HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _unkept(reason: str) -> DomainError:
+    return DomainError("INVALID_REQUEST", f"the body {reason}")
+
+
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise _unkept(f"holds {name}, which is no JSON number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        # Readers differ in which one they take: what one has checked, another would act on.
+        raise _unkept("has an object that gives one name twice")
+    return value
 
 
 def parse_json(body: bytes) -> Any:
-    """Strict JSON in UTF-8: no NaN, no lone surrogates, no nesting past what Python can read.
+    """Strict JSON in UTF-8.
 
-    Errors: BODY_TOO_LARGE, INVALID_JSON.
+    Errors: BODY_TOO_LARGE (413), INVALID_JSON (400), INVALID_REQUEST (422) for what is well-formed and would not come
+    back as it is: NaN and infinities, lone surrogates, names given twice, numbers of more than 4300 digits, nesting
+    past what Python can read.
     """
     if len(body) > settings.MAX_BODY_BYTES:
         raise DomainError("BODY_TOO_LARGE", f"the body is {len(body)} bytes; the limit is {settings.MAX_BODY_BYTES}")
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
-        if "\\u" in body.decode("utf-8"):
+        text = body.decode("utf-8")
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+        if _HALF_A_PAIR.search(text):
             # "\ud800" is valid JSON and is no text: no database stores it.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
         raise DomainError("INVALID_JSON", f"the body is not UTF-8 at byte {error.start}") from None
     except UnicodeEncodeError:
-        raise DomainError("INVALID_JSON", "the body holds half of a surrogate pair (\\ud800 to \\udfff)") from None
+        raise _unkept("holds half of a surrogate pair (\\ud800 to \\udfff), which is no text") from None
     except RecursionError:
-        raise DomainError("INVALID_JSON", "the body is nested too deeply") from None
+        raise _unkept("is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise DomainError(
             "INVALID_JSON", f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}"
         ) from None
-    except ValueError as error:
-        raise DomainError("INVALID_JSON", f"the body is not JSON: {error}") from None
+    except ValueError:
+        raise _unkept("holds a number of more than 4300 digits") from None  # Python's own limit
     return value
 
 
@@ -87,17 +108,7 @@ def on_domain_error(request: HttpRequest, error: DomainError) -> HttpResponse:
 
 @api.exception_handler(ValidationError)
 def on_validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    # Names and reasons only: what the caller sent may be a customer's words and does not go into answers or logs.
-    faults = [
-        {
-            "field": ".".join(str(part) for part in fault.get("loc", ()) if part != "body"),
-            "reason": fault.get("msg", ""),
-        }
-        for fault in error.errors
-    ]
-    first = faults[0] if faults else {"field": "body", "reason": "is not valid"}
-    detail = f"{first['field'] or 'body'}: {first['reason']}"
-    return _problem(DomainError("INVALID_REQUEST", detail, errors=faults[:20]))
+    return _problem(invalid_request(error.errors))
 
 
 @api.exception_handler(HttpError)
@@ -121,15 +132,10 @@ def on_broken_body(request: HttpRequest, error: UnreadablePostError) -> HttpResp
 
 
 @api.exception_handler(RedisUnavailable)
-def on_redis_away(request: HttpRequest, error: RedisUnavailable) -> HttpResponse:
-    return _problem(DomainError("REDIS_UNAVAILABLE"))
-
-
 @api.exception_handler(OperationalError)
 @api.exception_handler(InterfaceError)
-def on_database_away(request: HttpRequest, error: DatabaseError) -> HttpResponse:
-    logger.error("database unavailable: %s %s", type(error).__name__, error.args[0] if error.args else "")
-    return _problem(DomainError("DATABASE_UNAVAILABLE"))
+def on_outage(request: HttpRequest, error: Exception) -> HttpResponse:
+    return _problem(outage(error))
 
 
 @api.exception_handler(Exception)

@@ -244,6 +244,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 48 * 1024 * 1024
 
 # --- sessions (agents' conversations) -----------------------------------------------------------------------------
 
+# Threads that synchronous work of asynchronous code runs in; each may keep a connection to the database.
+ASYNC_THREADS = envint("ASYNC_THREADS", 8, low=1, high=64)
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_BATCH_MESSAGES = 200

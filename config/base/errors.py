@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -81,3 +82,19 @@ class DomainError(Exception):
         if trace_id:
             body["trace_id"] = trace_id
         return {**body, **self.extra}
+
+
+def invalid_request(faults: Iterable[Mapping[str, Any]]) -> DomainError:
+    """INVALID_REQUEST for what pydantic found wrong.
+
+    Names and reasons only: what the caller sent may be a customer's words and goes into no answer and no log.
+    """
+    told = [
+        {
+            "field": ".".join(str(part) for part in fault.get("loc", ()) if part != "body"),
+            "reason": fault.get("msg", ""),
+        }
+        for fault in faults
+    ]
+    first = told[0] if told else {"field": "body", "reason": "is not valid"}
+    return DomainError("INVALID_REQUEST", f"{first['field'] or 'body'}: {first['reason']}", errors=told[:20])

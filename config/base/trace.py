@@ -51,6 +51,16 @@ def traced(trace_id: str = "") -> Iterator[str]:
         _current.reset(token)
 
 
+@contextmanager
+def trace_kept_or_new() -> Iterator[str]:
+    """One piece of work under the trace id that is set, or a new one of its own where none is."""
+    if _current.get():
+        yield _current.get()
+        return
+    with traced() as value:
+        yield value
+
+
 class TraceFilter(logging.Filter):
     """Puts `trace_id` on every log record."""
 

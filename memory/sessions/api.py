@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router, Schema
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from ninja import Query, Router
 
 from config.base.clock import rfc3339
+from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from guard.access.http import AgentAuth, Policy, caller_of
 from guard.access.matrix import Action, Resource
@@ -18,6 +19,24 @@ from memory.sessions import branching, selectors, services, treeview
 from memory.sessions.context import UNSET, Context
 from memory.sessions.entries import Message, NewMessage
 from memory.sessions.owners import Owner, admit
+from memory.sessions.schemas import (
+    AppendIn,
+    CompactIn,
+    CompactOut,
+    ContextIn,
+    ContextOut,
+    ForkIn,
+    ForkOut,
+    MessagesOut,
+    NavigateIn,
+    NavigateOut,
+    OpenIn,
+    ReadIn,
+    ReceiptsOut,
+    SessionOut,
+    TreeIn,
+    TreeOut,
+)
 
 router = Router(tags=["sessions"])
 
@@ -31,166 +50,6 @@ def _own(action: Action) -> Policy:
 
 def _may_open(caller: Caller, path: Mapping[str, Any]) -> None:
     authorize(caller, Resource.SESSION, "write", owner_id=caller.actor_id)
-
-
-class Strict(Schema):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ForkIn(Strict):
-    """entry_id: the last entry to share; the head if absent. session_id: of the new session; made if absent."""
-
-    entry_id: StrictStr | None = None
-    session_id: StrictStr | None = None
-
-
-class NavigateIn(Strict):
-    """summary: text of a branch summary; summarise: have one made. Neither: the head is moved, nothing is written."""
-
-    entry_id: StrictStr
-    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
-    summarise: StrictBool = False
-
-
-class CompactIn(Strict):
-    """keep: messages that stay; the window's size if absent. summary: made if absent. entry_id: makes a repeat
-    harmless."""
-
-    keep: StrictInt | None = None
-    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
-    entry_id: StrictStr | None = None
-
-
-class OpenIn(Strict):
-    session_id: StrictStr | None = None
-    customer_id: StrictStr | None = None
-
-
-class MessageIn(Strict):
-    role: StrictStr
-    content: StrictStr
-    entry_id: StrictStr | None = None
-    payload: Any = None
-
-
-class AppendIn(Strict):
-    messages: list[MessageIn]
-    durability: Literal["async", "sync"] = "async"
-
-
-class ContextIn(Strict):
-    """What is absent stays; null removes. Slots are merged name by name."""
-
-    intent: Annotated[StrictStr, Field(max_length=1000)] | None = None
-    step: StrictInt | Annotated[StrictStr, Field(max_length=1000)] | None = None
-    last_tool_result: Any = None
-    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
-    slots: dict[str, Any] | None = None
-
-
-class SessionOut(Schema):
-    session_id: str
-    agent: str
-    actor_id: str
-    customer_id: str | None
-    created_at: str
-
-
-class ReceiptOut(Schema):
-    entry_id: str
-    seq: int
-    state: Literal["queued", "committed"]
-
-
-class ReceiptsOut(Schema):
-    receipts: list[ReceiptOut]
-
-
-class MessageOut(Schema):
-    entry_id: str
-    seq: int
-    role: str
-    content: str
-    payload: Any
-    created_at: str
-
-
-class EntryOut(MessageOut):
-    entry_type: Literal["compaction", "branch_summary"]
-
-
-class MessagesOut(Schema):
-    messages: list[MessageOut]
-    next: int | None
-    source: Literal["window", "database"]
-
-
-class ForkedFromOut(Schema):
-    session_id: str
-    entry_id: str
-    seq: int
-
-
-class ForkOut(SessionOut):
-    forked_from: ForkedFromOut
-
-
-class HeadOut(Schema):
-    entry_id: str
-    seq: int
-
-
-class NavigateOut(Schema):
-    head: HeadOut
-    branch_summary: EntryOut | None
-
-
-class CompactOut(Schema):
-    compacted: int
-    first_kept_entry_id: str | None
-    entry: EntryOut | None
-
-
-class NodeOut(Schema):
-    entry_id: str
-    parent_entry_id: str | None
-    session_id: str
-    seq: int
-    entry_type: Literal["message", "compaction", "branch_summary"]
-    role: str
-    size: int
-    created_at: str
-    active: bool
-
-
-class TreeOut(Schema):
-    head: HeadOut | None
-    items: list[NodeOut]
-    next: int | None
-
-
-class ContextOut(Schema):
-    session_id: str
-    version: str
-    intent: str | None
-    slots: dict[str, Any]
-    step: int | str | None
-    summary: Any
-    last_tool_result: Any
-    opened_at: str
-    updated_at: str
-    reopened: bool
-
-
-class ReadIn(Strict):
-    limit: int | None = Field(None, ge=1, le=selectors.MAX_LIMIT)
-    before_seq: int | None = Field(None, ge=1, le=2**63 - 1)
-    view: Literal["active", "full"] = "active"
-
-
-class TreeIn(Strict):
-    limit: int = Field(100, ge=1, le=selectors.MAX_LIMIT)
-    after_seq: int = Field(0, ge=0, le=2**63 - 1)
 
 
 def _json(value: Any, status: int = 200) -> HttpResponse:
@@ -227,6 +86,7 @@ def get_session(request: HttpRequest, session_id: str) -> HttpResponse:
 @router.delete("/sessions/{session_id}", auth=AgentAuth(_own("write")), response={204: None})
 def delete_session(request: HttpRequest, session_id: str) -> HttpResponse:
     """Ends the session for good; every later use answers 410."""
+    _unconditional(request)
     services.delete_session(caller=caller_of(request), session_id=session_id)
     return HttpResponse(status=204)
 
@@ -234,6 +94,7 @@ def delete_session(request: HttpRequest, session_id: str) -> HttpResponse:
 @router.post("/sessions/{session_id}/messages", auth=AgentAuth(_own("write")), response=ReceiptsOut)
 def append_messages(request: HttpRequest, session_id: str, body: AppendIn) -> HttpResponse:
     """Appends a batch, all or none. `committed` is in MySQL; `queued` is there within 5 s."""
+    _unconditional(request)
     appended = services.append_messages(
         caller=caller_of(request),
         session_id=session_id,
@@ -275,6 +136,7 @@ def read_messages(request: HttpRequest, session_id: str, query: Query[ReadIn]) -
 @router.post("/sessions/{session_id}/fork", auth=AgentAuth(_own("write")), response={201: ForkOut, 200: ForkOut})
 def fork(request: HttpRequest, session_id: str, body: ForkIn) -> HttpResponse:
     """A new session that goes on from an entry of this one, sharing all before it: 201, or 200 for a repeat."""
+    _unconditional(request)
     forked = branching.fork(
         caller=caller_of(request), session_id=session_id, entry_id=body.entry_id, new_session_id=body.session_id
     )
@@ -290,6 +152,7 @@ def fork(request: HttpRequest, session_id: str, body: ForkIn) -> HttpResponse:
 @router.post("/sessions/{session_id}/navigate", auth=AgentAuth(_own("write")), response=NavigateOut)
 def navigate(request: HttpRequest, session_id: str, body: NavigateIn) -> HttpResponse:
     """Moves the head to an entry: reads end there, and the next message follows it. Nothing is deleted."""
+    _unconditional(request)
     moved = branching.navigate(
         caller=caller_of(request),
         session_id=session_id,
@@ -308,6 +171,7 @@ def navigate(request: HttpRequest, session_id: str, body: NavigateIn) -> HttpRes
 @router.post("/sessions/{session_id}/compact", auth=AgentAuth(_own("write")), response=CompactOut)
 def compact(request: HttpRequest, session_id: str, body: CompactIn) -> HttpResponse:
     """Puts a compaction entry in place of all but the last messages; `compacted` 0 where there was nothing to do."""
+    _unconditional(request)
     done = branching.compact(
         caller=caller_of(request),
         session_id=session_id,
@@ -399,7 +263,30 @@ def change_context(request: HttpRequest, session_id: str, body: ContextIn) -> Ht
     )
 
 
-def _if_match(header: str | None) -> str | None:
-    """The version that the header names; None where any will do (absent, or `*`)."""
-    version = (header or "").strip().removeprefix("W/").strip('"')
-    return None if version in ("", "*") else version
+_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"|([\w.-]+)', re.ASCII)
+
+
+def _if_match(header: str | None) -> list[str] | None:
+    """The versions that the header names, one of which must be current; None where any will do (absent, or `*`).
+
+    A weak tag (`W/"..."`) counts like a strong one: what compresses answers on the way weakens tags, and a version
+    names one state exactly. A version without quotation marks is taken too. Errors: INVALID_REQUEST for anything else:
+    a condition that is not understood must not be dropped.
+    """
+    if header is None or header.strip() == "*":
+        return None
+    versions = []
+    for part in header.split(","):
+        found = _TAG.fullmatch(part.strip())
+        if found is None or not (found[1] or found[2]):
+            raise DomainError("INVALID_REQUEST", 'If-Match is no list of versions; send one as in ETag, such as "1-2"')
+        versions.append(found[1] or found[2])
+    return versions
+
+
+def _unconditional(request: HttpRequest) -> None:
+    """Only the context has versions: elsewhere a condition would be dropped, and the caller believe in it."""
+    if "If-Match" in request.headers:
+        raise DomainError(
+            "INVALID_REQUEST", "If-Match stands for the context's version; only PATCH .../context takes it"
+        )

@@ -17,12 +17,12 @@ MAX_SLOT_NAME = 64
 _SLOT = "slot:"
 
 
-class _Unset:
+class Unset:
     def __repr__(self) -> str:
         return "UNSET"
 
 
-UNSET: Final = _Unset()
+UNSET: Final = Unset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,16 +172,33 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def payload_text(payload: Any, where: str) -> str:
+_value = msgspec.json.Decoder()
+
+
+def json_text(value: Any, name: str) -> tuple[str, int]:
+    """A value's canonical JSON, and its bytes. What would not come back as it is, is refused: a tuple, a key that is no
+    text, half of a surrogate pair. Errors: INVALID_REQUEST."""
     try:
-        text = canonical_json(payload)
+        text = canonical_json(value)
+        encoded = text.encode()
+        deep = text.count("[") + text.count("{") > MAX_PAYLOAD_DEPTH and _depth(value) > MAX_PAYLOAD_DEPTH
+        same = deep or _value.decode(encoded) == value
     except RecursionError:
-        raise DomainError("INVALID_REQUEST", f"{where}.payload is nested deeper than {MAX_PAYLOAD_DEPTH}") from None
+        raise DomainError("INVALID_REQUEST", f"{name} is nested deeper than {MAX_PAYLOAD_DEPTH}") from None
+    except UnicodeEncodeError:
+        raise DomainError("INVALID_REQUEST", f"{name} holds half of a surrogate pair, which is no text") from None
     except (ValueError, TypeError) as error:
-        raise DomainError("INVALID_REQUEST", f"{where}.payload is not JSON: {error}") from None
-    if text.count("[") + text.count("{") > MAX_PAYLOAD_DEPTH and _depth(payload) > MAX_PAYLOAD_DEPTH:
-        raise DomainError("INVALID_REQUEST", f"{where}.payload is nested deeper than {MAX_PAYLOAD_DEPTH}")
-    return text
+        raise DomainError("INVALID_REQUEST", f"{name} is not JSON: {type(error).__name__}: {error}"[:200]) from None
+    if deep:
+        raise DomainError("INVALID_REQUEST", f"{name} is nested deeper than {MAX_PAYLOAD_DEPTH}")
+    if not same:
+        raise DomainError("INVALID_REQUEST", f"{name} would come back as another value: use lists, and text for keys")
+    return text, len(encoded)
+
+
+def payload_text(payload: Any, where: str) -> str:
+    """A payload's canonical JSON. Errors: INVALID_REQUEST."""
+    return json_text(payload, f"{where}.payload")[0]
 
 
 def _depth(value: Any) -> int:
@@ -215,7 +232,7 @@ def content_digest(role: str, content: bytes, payload: str | None) -> str:
 
 def _prepare_one(message: NewMessage, index: int) -> Prepared:
     role, content, entry_id = message.role, message.content, message.entry_id
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         known = ", ".join(AgentMessage.Role.values)
         raise DomainError("INVALID_REQUEST", f"messages.{index}.role {str(role)[:40]!r} does not exist; use {known}")
     if not isinstance(content, str):
@@ -226,14 +243,16 @@ def _prepare_one(message: NewMessage, index: int) -> Prepared:
     else:
         check_id(f"messages.{index}.entry_id", entry_id)
         origin = GIVEN_BACK if may_be_made(entry_id) else GIVEN
-    payload = None if message.payload is None else payload_text(message.payload, f"messages.{index}")
+    payload, size = None, 0
+    if message.payload is not None:
+        payload, size = json_text(message.payload, f"messages.{index}.payload")
     try:
         encoded = content.encode()
-        size = len(encoded) if payload is None else len(encoded) + len(payload.encode())
     except UnicodeEncodeError:
         raise DomainError(
-            "INVALID_REQUEST", f"messages.{index} holds half of a surrogate pair, which is no text"
+            "INVALID_REQUEST", f"messages.{index}.content holds half of a surrogate pair, which is no text"
         ) from None
+    size += len(encoded)
     if size > limits.message_bytes:
         raise DomainError("MESSAGE_TOO_LARGE", f"messages.{index} is {size} bytes; the limit is {limits.message_bytes}")
     start = f'{{"entry_id":"{entry_id}","role":"{role}","content":'
@@ -323,7 +342,6 @@ class _Body(msgspec.Struct, gc=False):
 
 
 _body = msgspec.json.Decoder(_Body)
-_value = msgspec.json.Decoder()
 _AGENTS = frozenset(Agent.values)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

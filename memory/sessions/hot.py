@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
+from django.db import DatabaseError
 
 from config.base import redis as base_redis
 from config.base.clock import to_micros
@@ -11,13 +16,27 @@ from config.base.errors import DomainError
 from config.base.redis import RUN_ID, RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from memory.sessions.context import MAX_SLOTS, Context, read_context
-from memory.sessions.entries import COMMITTED, GIVEN_BACK, MADE, QUEUED, Prepared, conflict, receipt_value
+from memory.sessions.entries import (
+    COMMITTED,
+    GIVEN_BACK,
+    MADE,
+    QUEUED,
+    Message,
+    Prepared,
+    conflict,
+    read_items,
+    receipt_value,
+)
 from memory.sessions.folding import with_summary
 from memory.sessions.gone import deleted
+from memory.sessions.healing import broken_fields, heal_and_tell, healed
 from memory.sessions.limits import limits
+from memory.sessions.models import MessageDeadLetter
 from memory.sessions.owners import Owner
 from memory.sessions.persist import existing
 from memory.sessions.reopen import ensure_attached, lease, reopen, take_out_of_use, undrained
+
+logger = logging.getLogger(__name__)
 
 _append = Script.beside(__file__, "append")
 _context = Script.beside(__file__, "context")
@@ -25,6 +44,9 @@ _window = Script.beside(__file__, "window")
 
 # Reopening and leasing make the next try work; more than a few tries mean that something undoes them each time.
 ATTEMPTS = 12
+_VERSION = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+# What append.lua is told of an entry whose receipt says that it is queued.
+LOST, STILL = "3", "4"
 
 
 def _common(owner: Owner) -> list[Any]:
@@ -32,6 +54,7 @@ def _common(owner: Owner) -> list[Any]:
     return [RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us]
 
 
+@healed
 def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) -> tuple[list[Any], list[bytes]]:
     """The append script's answer (see there), after whatever it needs first, and the newest `read_last` window items.
 
@@ -65,6 +88,10 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
         elif code == "CHECK":
             _tell_ids(owner, prepared)
             args[7] = "1"
+        elif code == "LATE":
+            # Lua counts from 1.
+            for place, found in _look_for(owner, {str(args[i - 1]): i - 1 for i in reply[1:]}):
+                args[place + 1] = found
         elif code == "CONFLICT":
             raise conflict(reply[1])
         elif code == "FULL":
@@ -72,6 +99,32 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
         else:
             raise refused(code, owner)
     raise RedisUnavailable("the session does not stay open in Redis")
+
+
+def _look_for(owner: Owner, places: dict[str, int]) -> list[tuple[int, str]]:
+    """What became of entries that were queued long ago: for each of these places in append.lua's arguments (by entry
+    id) what the script is to be told of it. Those that MySQL has are marked so in `ids` and asked about no more.
+
+    An entry that neither the stream nor MySQL nor a dead letter has was lost with the queue, and here it is again: it
+    is queued under its number. MySQL away: they count as queued, as their receipts say.
+    """
+    waiting = {entry.entry_id for entry in undrained(owner)} & set(places)
+    late = sorted(set(places) - waiting)
+    try:
+        rows = existing(owner.pk, late)
+        letters = MessageDeadLetter.objects.filter(tenant=owner.tenant, session_id=owner.session_id)
+        buried = set(letters.filter(entry_id__in=late).values_list("entry_id", flat=True))
+    except DatabaseError:
+        return [(place, STILL) for place in places.values()]
+    fields = {
+        entry_id: receipt_value(row.seq, to_micros(row.created_at), COMMITTED, row.digest)
+        for entry_id, row in rows.items()
+    }
+    _keep_receipts(owner, fields)
+    lost = set(late) - set(rows) - buried
+    if lost:
+        logger.error("session %s: %s entries were lost with the queue and are queued again", owner.pk, len(lost))
+    return [(place, LOST if entry_id in lost else STILL) for entry_id, place in places.items()]
 
 
 def refused(code: str, owner: Owner) -> DomainError:
@@ -99,6 +152,10 @@ def _tell_ids(owner: Owner, prepared: Sequence[Prepared]) -> None:
     asked = [one.entry_id for one in prepared if one.origin != MADE]
     for entry_id, row in existing(owner.pk, asked).items():
         fields[entry_id] = receipt_value(row.seq, to_micros(row.created_at), COMMITTED, row.digest)
+    _keep_receipts(owner, fields)
+
+
+def _keep_receipts(owner: Owner, fields: dict[str, str]) -> None:
     if not fields:
         return
     with base_redis.translated():
@@ -108,23 +165,36 @@ def _tell_ids(owner: Owner, prepared: Sequence[Prepared]) -> None:
         pipe.execute()
 
 
-def run_context(owner: Owner, expected: str, sets: Sequence[str], removed: Sequence[str]) -> Context:
-    """One call of context.lua, after reopening where that is needed; with nothing to set it reads."""
+@healed
+def run_context(owner: Owner, expected: Sequence[str], sets: Sequence[str], removed: Sequence[str]) -> Context:
+    """One call of context.lua, after reopening where that is needed; with nothing to set it reads.
+
+    expected: versions of which one must be current; none for any."""
     ensure_attached()
+    # What cannot be a version is never current, and is not sent.
+    asked = ",".join(version for version in expected if _VERSION.fullmatch(version)) or ("-" if expected else "")
     args = [
-        *_common(owner), expected, MAX_SLOTS, len(sets) // 2, *sets, *removed,
+        *_common(owner), asked, MAX_SLOTS, len(sets) // 2, *sets, *removed,
     ]  # fmt: skip
-    reopened = False
+    reopened = mended = False
     for _ in range(ATTEMPTS):
         reply = _context(base_redis.state(), owner.keys, args)
         code = reply[0]
         if code == "OK":
-            return read_context(owner.session_id, with_summary(owner, *reply[1:]), reopened)
-        if code == "MISS":
+            try:
+                return read_context(owner.session_id, with_summary(owner, *reply[1:]), reopened)
+            except (ValueError, KeyError, OverflowError, RecursionError):
+                # Somebody has written there by hand.
+                if mended:
+                    raise RedisUnavailable("the session's context cannot be read; see manage.py reconcile") from None
+            heal_and_tell(owner, broken=broken_fields(dict(zip(reply[1][::2], reply[1][1::2], strict=True))))
+            # What was to be changed has been changed: now it is only read.
+            args, mended = [*_common(owner), "", MAX_SLOTS, 0], True
+        elif code == "MISS":
             reopened = reopen(owner) or reopened
         elif code == "VERSION":
             raise DomainError(
-                "VERSION_CONFLICT", f"the context is at version {reply[1]}, not {expected}", version=reply[1]
+                "VERSION_CONFLICT", f"the context is at version {reply[1]}, not the one named", version=reply[1]
             )
         elif code == "FULL":
             raise DomainError("INVALID_REQUEST", f"slots: more than {MAX_SLOTS} slots; remove some first")
@@ -133,6 +203,7 @@ def run_context(owner: Owner, expected: str, sets: Sequence[str], removed: Seque
     raise RedisUnavailable("the session does not stay open in Redis")
 
 
+@healed
 def window_in_redis(owner: Owner, count: int) -> tuple[int | None, int, list[bytes]]:
     """Number of the session's first message (None: it has none), its last number, its newest `count` items.
 
@@ -156,3 +227,16 @@ def window_in_redis(owner: Owner, count: int) -> tuple[int | None, int, list[byt
         else:
             raise refused(reply[0], owner)
     raise RedisUnavailable("the session does not stay open in Redis")
+
+
+def read_window(owner: Owner, count: int) -> tuple[int | None, int, list[Message]]:
+    """`window_in_redis` with the items read. An item that is no message has the window made again."""
+    for attempt in range(2):
+        first, last, items = window_in_redis(owner, count)
+        try:
+            return first, last, read_items(items)
+        except msgspec.DecodeError:
+            if not attempt:
+                logger.error("session %s: its window holds what is no message and is made again", owner.pk)
+                take_out_of_use(owner)
+    raise RedisUnavailable("the session's window cannot be read; see manage.py reconcile")

@@ -16,17 +16,19 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from config.base import redis as base_redis
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
+from config.base.offload import in_thread
 from config.base.redis import RUN_ID, RedisUnavailable, Script
 from guard.access.services import Caller
+from memory.sessions.healing import healed
 from memory.sessions.keys import FENCE, FENCE_SECONDS, LOCK, LOCK_SECONDS
 from memory.sessions.owners import Owner, admit
 from memory.sessions.reopen import locked
@@ -40,6 +42,7 @@ _unlock = Script.beside(__file__, "unlock")
 
 FENCE_LEASE = 100  # fencing numbers that MySQL leases at once
 _ATTEMPTS = 20
+_LONGEST_WAIT = 86_400.0  # s
 _POLL = (0.02, 0.2)  # s between tries of who waits, at random: those who wait together do not try together
 # Of the time to live, what the holder does not count on: its clock and the server's need not run alike.
 _MARGIN = 0.05
@@ -137,6 +140,13 @@ def _ms(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
+def check_times(ttl: float, wait: float) -> None:
+    """Seconds of a lock. Errors: INVALID_REQUEST."""
+    for name, seconds, low, high in (("ttl", ttl, 0.1, LOCK_SECONDS), ("wait", wait, 0, _LONGEST_WAIT)):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not low <= seconds <= high:
+            raise DomainError("INVALID_REQUEST", f"a lock's {name} is {low} to {high} s, not {str(seconds)[:40]!r}")
+
+
 def acquire(
     *,
     caller: Caller,
@@ -154,8 +164,7 @@ def acquire(
     Errors: SESSION_LOCKED (409, `expires_in` s), those of `admit`, SESSION_DELETED (410), INVALID_REQUEST;
     RedisUnavailable (503): a lock that Redis does not know of is none.
     """
-    if not 0.1 <= ttl <= LOCK_SECONDS:
-        raise DomainError("INVALID_REQUEST", f"a lock's ttl is 0.1 to {LOCK_SECONDS} s, not {ttl!r}")
+    check_times(ttl, wait)
     owner = admit(caller, session_id, "write")
     lock = SessionLock(owner, secrets.token_hex(16), ttl, on_lost)
     give_up = time.monotonic() + wait
@@ -179,6 +188,7 @@ def acquire(
         raise RedisUnavailable(f"the lock of session {session_id!r} cannot be taken: {error}") from error
 
 
+@healed
 def _try(owner: Owner, lock: SessionLock) -> list[Any]:
     client = base_redis.state()
     fence = FENCE(owner.tenant, agent=owner.agent, session_id=owner.session_id)
@@ -207,7 +217,11 @@ def _lease_fences(owner: Owner) -> tuple[int, int]:
 
 class Hold:
     """`with` and `async with`. At the end of the block the lock is given back; LOCK_LOST is raised there when it was
-    lost meanwhile and the block itself did not raise: its work may have met another's."""
+    lost meanwhile and the block itself did not raise: its work may have met another's.
+
+    Cancelled while it waits, `async with` holds nothing; cancelled within the block, it ends as with any exception.
+    Either way the lock is free before the CancelledError goes on (a second cancellation does not wait for that).
+    """
 
     def __init__(self, **arguments: Any) -> None:
         self._arguments = arguments
@@ -231,33 +245,51 @@ class Hold:
         give_up = time.monotonic() + self._arguments["wait"]
         while True:
             try:
-                self._lock = await self._taken()
+                self._lock = await _Taking({**self._arguments, "wait": 0.0}).taken()
                 return self._lock
             except DomainError as refused:
-                # Waited for here and not in the thread that all synchronous code shares: the holder needs it.
+                # Waited for here and not in a thread: whoever holds it needs one to give it back.
                 pause = random.uniform(*_POLL)  # noqa: S311 - not a secret
                 if refused.code != "SESSION_LOCKED" or time.monotonic() + pause > give_up:
                     raise
             await asyncio.sleep(pause)
 
-    async def _taken(self) -> SessionLock:
-        task = asyncio.ensure_future(sync_to_async(acquire)(**{**self._arguments, "wait": 0.0}))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_give_back)
-            raise
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.shield(asyncio.ensure_future(sync_to_async(self.__exit__)(kind, error, trace)))
+        await in_thread(partial(self.__exit__, kind, error, trace), always=True)
 
 
-def _give_back(task: asyncio.Future[SessionLock]) -> None:
-    """A lock that was taken for somebody who has been cancelled meanwhile: it would be renewed for ever."""
-    if not task.cancelled() and task.exception() is None:
-        threading.Thread(target=task.result().release, daemon=True).start()
+class _Taking:
+    """One try to take the lock, in a thread, for somebody who may be cancelled meanwhile: a lock that nobody holds
+    would be renewed for ever. Whether it is handed over or given back is settled in the thread that took it, for the
+    event loop may be gone by then."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._arguments = arguments
+        self._settling = threading.Lock()
+        self._given_up = False
+        self._taken: SessionLock | None = None
+
+    def _take(self) -> SessionLock:
+        lock = acquire(**self._arguments)
+        with self._settling:
+            if not self._given_up:
+                self._taken = lock
+                return lock
+        lock.release()
+        return lock
+
+    async def taken(self) -> SessionLock:
+        try:
+            return await in_thread(self._take)
+        except asyncio.CancelledError:
+            with self._settling:
+                self._given_up = True
+                lock = self._taken
+            if lock is not None:
+                await in_thread(lock.release, always=True)
+            raise
 
 
 def hold(
@@ -269,4 +301,5 @@ def hold(
     on_lost: Callable[[], None] | None = None,
 ) -> Hold:
     """The lock of a session for a `with` or `async with` block; see `acquire` for arguments and errors."""
+    check_times(ttl, wait)
     return Hold(caller=caller, session_id=session_id, ttl=ttl, wait=wait, on_lost=on_lost)

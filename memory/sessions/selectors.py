@@ -14,9 +14,9 @@ from config.base.errors import DomainError
 from config.base.redis import RedisUnavailable
 from guard.access.services import Caller
 from memory.sessions.context import Context
-from memory.sessions.entries import Entry, Message, read_items
+from memory.sessions.entries import Entry, Message
 from memory.sessions.gone import refuse_gone
-from memory.sessions.hot import run_context, window_in_redis
+from memory.sessions.hot import read_window, run_context
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.owners import Owner, admit
@@ -50,7 +50,7 @@ class SessionFacts:
     session_id: str
     agent: str
     actor_id: str
-    customer_id: str
+    customer_id: str | None
     created_at: datetime
 
 
@@ -58,13 +58,13 @@ def get_session(*, caller: Caller, session_id: str) -> SessionFacts:
     """One session. Cost: no Redis, 1 query. Errors: those of `admit`; SESSION_DELETED (410)."""
     owner = admit(caller, session_id, "read")
     _refuse_deleted(owner)
-    return SessionFacts(owner.session_id, owner.agent, owner.actor_id, owner.customer_id, owner.created_at)
+    return SessionFacts(owner.session_id, owner.agent, owner.actor_id, owner.customer_id or None, owner.created_at)
 
 
 def get_context(*, caller: Caller, session_id: str) -> Context:
     """The context. Cost, warm: 1 round trip, 0 queries. Errors: those of `admit`; SESSION_DELETED;
     RedisUnavailable: an outage is not shown as an empty context."""
-    return run_context(admit(caller, session_id, "read"), "", [], [])
+    return run_context(admit(caller, session_id, "read"), (), [], [])
 
 
 def read_messages(
@@ -95,9 +95,8 @@ def read_messages(
         within_window = before_seq is None and count <= size and view == ACTIVE
         # One more than asked for: it tells whether the page would begin within a tool call's results.
         reach = 1 if not within_window else WINDOW_MOST if limit is None else limit + 1
-        first, last, items = window_in_redis(owner, reach)
+        first, last, messages = read_window(owner, reach)
         if within_window:
-            messages = read_items(items)
             if limit is not None:
                 messages = begun_whole(messages, limit)
             if any(message.cut for message in messages):

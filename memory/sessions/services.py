@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.db import DatabaseError, IntegrityError, transaction
 
 from config.base import redis as base_redis
 from config.base.clock import from_micros, now
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
-from config.base.fields import canonical_json
 from config.base.ids import check_id, check_session_id, new_id
 from config.base.redis import RedisUnavailable, Script
 from guard.access.matrix import Resource
@@ -35,11 +35,12 @@ from memory.sessions.entries import (
     NewMessage,
     Prepared,
     Receipt,
+    json_text,
     prepare,
     read_items,
     receipt_value,
 )
-from memory.sessions.hot import append_in_redis, run_context
+from memory.sessions.hot import append_in_redis, read_window, run_context
 from memory.sessions.keys import GROUP
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
@@ -167,7 +168,7 @@ def append_messages(
     `retry_after` s; a repeat of what is there is still answered).
     """
     if durability not in ("async", "sync"):
-        raise DomainError("INVALID_REQUEST", f"durability {durability[:40]!r} does not exist; use async or sync")
+        raise DomainError("INVALID_REQUEST", f"durability {str(durability)[:40]!r} does not exist; use async or sync")
     owner = admit(caller, session_id, "write")
     prepared = prepare(messages)
     size = limits.windows[owner.agent]
@@ -185,7 +186,10 @@ def append_messages(
         receipts = _commit(owner, prepared, reply, receipts)
     newest = None
     if read_last:
-        newest = read_items(items)
+        try:
+            newest = read_items(items)
+        except msgspec.DecodeError:
+            newest = read_window(owner, reach)[2]
         if read_last < size:
             newest = begun_whole(newest, read_last)
         if any(message.cut for message in newest):
@@ -264,7 +268,7 @@ def change_context(
     *,
     caller: Caller,
     session_id: str,
-    expected: str | None = None,
+    expected: str | Sequence[str] | None = None,
     intent: Any = UNSET,
     step: Any = UNSET,
     last_tool_result: Any = UNSET,
@@ -274,11 +278,16 @@ def change_context(
     """Sets what is given and leaves the rest; None removes. Slots are merged name by name.
 
     summary: somebody's own, in place of the one that is made of what leaves the window; what leaves later is added.
-    expected: the version that must still be current. Cost, warm: 1 round trip, 0 queries.
+    expected: the version that must still be current, or several of which one must be.
+    Cost, warm: 1 round trip, 0 queries.
     Errors: VERSION_CONFLICT (409, with `version`), INVALID_REQUEST (422), those of `admit`; RedisUnavailable (503):
     the context lives in Redis and is not pretended to be kept while it is away.
     """
     owner = admit(caller, session_id, "write")
+    wanted = () if expected is None else (expected,) if isinstance(expected, str) else tuple(expected)
+    if expected is not None and not all(isinstance(version, str) and version for version in wanted or ("",)):
+        # Nothing to compare with must never mean "whatever is there".
+        raise DomainError("INVALID_REQUEST", "expected names no version")
     if not (summary is UNSET or summary is None or isinstance(summary, str)):
         raise DomainError("INVALID_REQUEST", f"summary is {type(summary).__name__}, not text")
     sets: list[str] = []
@@ -291,12 +300,8 @@ def change_context(
         if value is None:
             removed.append(field)
             continue
-        try:
-            text = canonical_json(value)
-            size = len(text.encode())
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DomainError("INVALID_REQUEST", f"{field}: {type(error).__name__}: not JSON") from None
+        text, size = json_text(value, field)
         if size > MAX_FIELD_BYTES:
             raise DomainError("INVALID_REQUEST", f"{field} is {size} bytes; the limit is {MAX_FIELD_BYTES}")
         sets += [field, text]
-    return run_context(owner, expected or "", sets, removed)
+    return run_context(owner, wanted, sets, removed)

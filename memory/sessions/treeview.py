@@ -20,7 +20,7 @@ class Node:
     size: bytes. active: it leads to the head."""
 
     entry_id: str
-    parent_entry_id: str
+    parent_entry_id: str | None
     session_id: str
     seq: int
     entry_type: str
@@ -45,8 +45,11 @@ def read_tree(*, caller: Caller, session_id: str, limit: int = 100, after_seq: i
     What is still queued is committed first, so that nothing is missing (Redis away: MySQL alone).
     Cost: 1 round trip and about 6 queries. Errors: those of `admit`; INVALID_REQUEST, SESSION_DELETED.
     """
-    if not 1 <= limit <= WINDOW_MOST or after_seq < 0:
-        raise DomainError("INVALID_REQUEST", f"limit {limit} is outside 1..{WINDOW_MOST}, or after_seq is negative")
+    if not 1 <= limit <= WINDOW_MOST or not 0 <= after_seq <= END:
+        raise DomainError(
+            "INVALID_REQUEST",
+            f"limit {limit} is outside 1..{WINDOW_MOST}, or after_seq {after_seq} is outside 0..{END}",
+        )
     owner = admit(caller, session_id, "read")
 
     def look(standing: Standing) -> TreePage:
@@ -59,7 +62,7 @@ def read_tree(*, caller: Caller, session_id: str, limit: int = 100, after_seq: i
                 found += rows.defer("content", "payload").order_by("seq")[: limit + 1 - len(found)]
         items = [
             Node(
-                row.entry_id, row.parent_entry_id, row.session_id, row.seq, row.entry_type, row.role, row.size,
+                row.entry_id, row.parent_entry_id or None, row.session_id, row.seq, row.entry_type, row.role, row.size,
                 row.created_at, within(path.full, row.session_row_id, row.seq),
             )
             for row in found[:limit]

@@ -137,10 +137,10 @@ CASES: dict[str, tuple[Callable[[Cast], Any], int, str]] = {
     # bodies
     "no JSON": (append(ALICES, b"{"), 400, "INVALID_JSON"),
     "not UTF-8": (append(ALICES, b'{"messages": [{"role": "user", "content": "\xff"}]}'), 400, "INVALID_JSON"),
-    "NaN": (append(ALICES, b'{"messages": [{"role": "user", "content": "x", "payload": NaN}]}'), 400, "INVALID_JSON"),
+    "NaN": (append(ALICES, b'{"messages": [{"role": "user", "content": "x", "payload": NaN}]}'), 422, INVALID),
     "half a surrogate": (
-        append(ALICES, b'{"messages": [{"role": "user", "content": "\\ud83d"}]}'), 400, "INVALID_JSON"),
-    "nested past the end": (append(ALICES, DEEP), 400, "INVALID_JSON"),
+        append(ALICES, b'{"messages": [{"role": "user", "content": "\\ud83d"}]}'), 422, INVALID),
+    "nested past the end": (append(ALICES, DEEP), 422, INVALID),
     "no body": (append(ALICES, b""), 422, INVALID),
     "a list": (append(ALICES, [HELLO]), 422, INVALID),
     "null": (append(ALICES, b"null"), 422, INVALID),

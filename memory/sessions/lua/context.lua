@@ -1,6 +1,7 @@
 -- Reads or changes the context, field by field: two writers of different slots never lose one.
 -- KEYS  1 ctx   2 msgs   3 ids
--- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 expected version `{opened_at}-{n}`, or ''
+-- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 expected versions `{opened_at}-{n}` with commas
+--       between, one of which must be current, or ''
 --       6 most slots that a session may have   7 how many fields to set, then field and value for each;
 --       what follows are fields to remove
 -- RETURNS {'OK', {field, value, ...}, number of the window's first message or '', number of the compaction entry before
@@ -12,7 +13,9 @@ local c, now = admit(KEYS[1], ARGV[1], ARGV[2], ARGV[4])
 if not c then return now end
 local v = redis.call('HMGET', KEYS[1], 'opened_at', 'version')
 local current = v[1] .. '-' .. v[2]
-if ARGV[5] ~= '' and ARGV[5] ~= current then return {'VERSION', current} end
+if ARGV[5] ~= '' and not string.find(',' .. ARGV[5] .. ',', ',' .. current .. ',', 1, true) then
+  return {'VERSION', current}
+end
 local sets = tonumber(ARGV[7])
 local first_removed = 8 + sets * 2
 local function item(place)

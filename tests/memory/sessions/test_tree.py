@@ -292,7 +292,7 @@ def test_the_tree_lists_every_entry_of_every_branch() -> None:
     page = treeview.read_tree(caller=ALICE, session_id=session)
     assert page.head == (d.entry_id, 4)
     assert [(n.entry_id, n.parent_entry_id, n.active) for n in page.items] == [
-        (a, "", True), (b, a, False), (c, b, False), (d.entry_id, a, True),
+        (a, None, True), (b, a, False), (c, b, False), (d.entry_id, a, True),
     ]  # fmt: skip
     first = treeview.read_tree(caller=ALICE, session_id=session, limit=3)
     second = treeview.read_tree(caller=ALICE, session_id=session, limit=3, after_seq=first.next or 0)
