@@ -92,7 +92,7 @@ def _erase(subject: Subject, by: str, reason: str, wait: float = 0.0) -> Erasure
             raise
         with transaction.atomic():
             ErasureReceipt.objects.filter(pk=receipt.pk).update(state=State.HELD)
-            _record(subject, Decision.REFUSED, by, receipt.pk, code="LEGAL_HOLD")
+            _record_receipt(receipt, Decision.REFUSED, by, code="LEGAL_HOLD")
         raise
     return _end(job, by, failed)
 
@@ -105,11 +105,13 @@ def _revoked(pk: int) -> int:
 def _begin(subject: Subject, by: str, reason: str) -> tuple[ErasureReceipt, int]:
     """The receipt, and how many agent keys earlier runs revoked."""
 
+    scope = Scope.TENANT if subject.whole_tenant else Scope.CUSTOMER
+
     def work() -> ErasureReceipt | None:
         with transaction.atomic(durable=True):
             row = gate(subject.tenant, subject.customer_id)
             if in_force(subject):
-                _record(subject, Decision.REFUSED, by, None, code="LEGAL_HOLD")
+                _record(subject.tenant, scope, row.subject, Decision.REFUSED, by, "LEGAL_HOLD", {})
                 return None
             row.at = row.at or now()
             row.save(update_fields=["at"])
@@ -117,13 +119,13 @@ def _begin(subject: Subject, by: str, reason: str) -> tuple[ErasureReceipt, int]
             if receipt is None or (subject.whole_tenant and receipt.state == State.DONE):
                 receipt = ErasureReceipt(
                     tenant=subject.tenant,
-                    scope=Scope.TENANT if subject.whole_tenant else Scope.CUSTOMER,
+                    scope=scope,
                     subject=row.subject,
                     by=by[:150],
                     reason=reason[:500],
                 )
                 receipt.save()
-                _record(subject, Decision.REQUESTED, by, receipt.pk)
+                _record_receipt(receipt, Decision.REQUESTED, by)
             # A finished one stays finished in every word of it, unless something more turns up.
             receipt.state = State.RUNNING
             for left in receipt.remains.values():
@@ -170,19 +172,19 @@ def _end(job: Erasing, by: str, failed: Mapping[str, str]) -> ErasureReceipt:
             _unname_holds(job.subject)
             if receipt.finished_at is None:
                 receipt.kept = kept
-            _close(receipt, job.subject, row, by)
+            _close(receipt, row, by)
             return receipt
 
     return with_gate(work)
 
 
-def _close(receipt: ErasureReceipt, subject: Subject | None, row: CustomerTombstone | None, by: str) -> None:
+def _close(receipt: ErasureReceipt, row: CustomerTombstone | None, by: str) -> None:
     """Done where nothing is left. The caller holds the locks."""
     receipt.state = State.OPEN if receipt.remains else State.DONE
     if receipt.state == State.DONE:
         if receipt.finished_at is None:
             receipt.finished_at = now()
-            _record(subject or Subject(receipt.tenant), Decision.COMPLETED, by, receipt.pk, named=receipt.subject)
+            _record_receipt(receipt, Decision.COMPLETED, by)
         if receipt.scope == Scope.TENANT and row is not None:
             row.at = None
             row.save(update_fields=["at"])
@@ -210,17 +212,23 @@ def _kept(subject: Subject) -> dict[str, dict[str, Any]]:
     return table
 
 
-def _record(subject: Subject, decision: str, by: str, receipt: int | None, *, code: str = "", named: str = "") -> None:
+def _record_receipt(receipt: ErasureReceipt, decision: str, by: str, code: str = "") -> None:
+    _record(receipt.tenant, receipt.scope, receipt.subject, decision, by, code, {"receipt": receipt.pk})
+
+
+def _record(
+    tenant: str, scope: str, subject: str, decision: str, by: str, code: str, summary: Mapping[str, Any]
+) -> None:
     record(
-        tenant=subject.tenant,
+        tenant=tenant,
         event_type=EventType.ERASURE,
         decision=decision,
         actor_type=ActorType.STAFF,
         actor_id=by,
-        object_type="tenant" if subject.whole_tenant and not named else "customer",
-        object_id=named or subject_of(subject.tenant, subject.customer_id),
+        object_type=scope,
+        object_id=subject,
         code=code,
-        input_summary={"receipt": receipt} if receipt else {},
+        input_summary=summary,
     )
 
 
@@ -265,7 +273,7 @@ def _finish(receipt: ErasureReceipt) -> bool:
             if (fresh.state, fresh.remains, fresh.again) != (receipt.state, receipt.remains, receipt.again):
                 return False  # somebody else is at it: next time
             fresh.remains, fresh.again, fresh.again_at = remains, {}, None
-            _close(fresh, None, row, "beat")
+            _close(fresh, row, "beat")
             return fresh.state == State.DONE
 
     return with_gate(work)

@@ -281,7 +281,7 @@ def tenants() -> dict[str, Counts]:
             table.setdefault(tenant, {})[what] = table.get(tenant, {}).get(what, 0) + how_many
 
     living, erased = Count("pk", filter=Q(erased_at=None)), Count("pk", filter=Q(erased_at__isnull=False))
-    rows = AgentSession.objects.order_by().values_list("tenant").annotate(living, erased)
+    rows = AgentSession.objects.order_by().values_list("tenant").annotate(living=living, erased=erased)
     for tenant, sessions, stones in rows:
         put(tenant, "sessions", sessions)
         put(tenant, "erased_sessions", stones)

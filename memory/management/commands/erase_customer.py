@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 receipt = erase_customer(**who, by=by, reason=options["reason"])
                 self._tell(receipt, options["json"])
         except DomainError as error:
-            if options["json"]:
+            if options["json"] and not options["dry_run"]:
                 self.stdout.write(json.dumps({"code": error.code, "detail": error.detail}))
             raise CommandError(f"{error.code}: {error.detail}", returncode=1 if error.status == 409 else 2) from None
         except DatabaseError as error:

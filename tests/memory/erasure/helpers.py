@@ -74,9 +74,9 @@ def found_in_database(text: str) -> list[str]:
                 continue
             for column in connection.introspection.get_table_description(cursor, table):
                 name = connection.ops.quote_name(column.name)
-                cursor.execute(
-                    f"SELECT COUNT(*) FROM {connection.ops.quote_name(table)} WHERE {name} LIKE %s", [f"%{text}%"]
-                )
+                # INSTR: SQLite's LIKE takes `acme` for `ACME`.
+                table_name = connection.ops.quote_name(table)
+                cursor.execute(f"SELECT COUNT(*) FROM {table_name} WHERE INSTR({name}, %s) > 0", [text])
                 if cursor.fetchone()[0]:
                     places.append(f"{table}.{column.name}")
     return places
