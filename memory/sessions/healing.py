@@ -7,21 +7,30 @@ which lives in Redis alone, what is sound stays.
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from django.conf import settings
+from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.ids import ID_PATTERN
-from config.base.redis import Script
+from config.base.redis import RedisUnavailable, Script
 from memory.sessions.entries import ROLES, Message
 from memory.sessions.keys import FENCE, LOCK
+from memory.sessions.numbering import given
 from memory.sessions.owners import Owner
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _heal = Script.beside(__file__, "heal")
 
@@ -30,7 +39,10 @@ TYPES = ("hash", "list", "hash", "string", "hash")
 NUMBERS = ("seq", "ceiling", "opened_at", "updated_at", "version")
 _NUMBER = re.compile(r"[0-9]{1,16}\Z", re.ASCII)
 _RECEIPT = re.compile(r"[0-9]{1,16}:[0-9]{1,16}:[qc]:.+\Z", re.ASCII)
+_OPTIONAL_NUMBERS = ("folded", "turn")
 _JSON_FIELDS = ("intent", "step", "summary", "last_tool_result")
+# What commands and Lua say of a key of another type, and of a number that is none.
+_DAMAGE = re.compile(r"WRONGTYPE|DAMAGED|not an integer|attempt to \w+|(?:number|string) expected|bad argument")
 _message = msgspec.json.Decoder(Message)
 
 
@@ -55,7 +67,7 @@ def read_item(item: str) -> Message | None:
 
 
 def broken_fields(ctx: Mapping[str, str]) -> list[str]:
-    """Fields of a context whose values are not the JSON that this room writes."""
+    """Fields of a context whose values are not what this room writes, and that can be left out."""
     broken: list[str] = []
     for name, text in ctx.items():
         if name in _JSON_FIELDS or name.startswith("slot:"):
@@ -63,6 +75,8 @@ def broken_fields(ctx: Mapping[str, str]) -> list[str]:
                 json.loads(text.encode("utf-8", "surrogateescape"))
             except (ValueError, RecursionError):
                 broken.append(name)
+        elif name in _OPTIONAL_NUMBERS and not is_number(text):
+            broken.append(name)
     return broken
 
 
@@ -90,7 +104,7 @@ def faults_of(
             odd.append("first is no number")
         # Names of slots are the agents' own.
         broken = broken_fields(ctx)
-        odd += [f"{len(broken)} fields are no JSON"] if broken else []
+        odd += [f"{len(broken)} fields cannot be read"] if broken else []
     elif "seq" in ctx and not is_number(ctx["seq"]):
         odd.append("seq is no number")
     if odd:
@@ -120,3 +134,39 @@ def heal(owner: Owner, *, known: int = 0, broken: Sequence[str] = ()) -> list[st
     args: list[Any] = [owner.actor_id, secrets.token_hex(4), known, settings.SESSION_TTL_SECONDS, *fields]
     damaged: list[str] = _heal(base_redis.state(), keys_of(owner), args)
     return damaged
+
+
+def is_damage(error: ResponseError) -> bool:
+    """Whether a script failed at what a key holds, and not at rights, limits or itself."""
+    return _DAMAGE.search(str(error)) is not None
+
+
+def heal_and_tell(owner: Owner, *, broken: Sequence[str] = ()) -> None:
+    """`heal` for whoever met the damage at work. Errors: RedisUnavailable."""
+    logger.error("session %s: its state in Redis is damaged and is made again", owner.pk)
+    heal(owner, known=given.highest(owner.pk), broken=broken)
+
+
+def healed(call: Callable[Concatenate[Owner, P], T]) -> Callable[Concatenate[Owner, P], T]:
+    """A call on a session's state that damage does not stop: the state is made again once, and the call repeated.
+
+    Should that not help (the queue itself is damaged), it is as if Redis were away: RedisUnavailable, and callers go
+    to MySQL. Scripts read what they use before they write, so a call that failed has done nothing. Free otherwise.
+    """
+
+    @functools.wraps(call)
+    def guarded(owner: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(owner, *args, **kwargs)
+        except ResponseError as error:
+            if not is_damage(error):
+                raise
+        heal_and_tell(owner)
+        try:
+            return call(owner, *args, **kwargs)
+        except ResponseError as error:
+            if not is_damage(error):
+                raise
+            raise RedisUnavailable("what Redis holds cannot be worked with; see manage.py reconcile") from error
+
+    return guarded

@@ -23,6 +23,7 @@ from config.base.errors import DomainError
 from config.base.redis import RUN_ID, Script
 from memory.sessions.entries import COMMITTED, QUEUED, Entry, may_be_made, read_entry, receipt_value, window_item
 from memory.sessions.gone import deleted, refuse_gone
+from memory.sessions.healing import healed
 from memory.sessions.keys import EPOCH
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
@@ -116,6 +117,7 @@ def observe(owner: Owner) -> tuple[str, str, str, str, str]:
     return found
 
 
+@healed
 def reopen(owner: Owner) -> bool:
     """Makes Redis's state of a session from MySQL and the stream, unless somebody else has meanwhile.
 

@@ -24,6 +24,7 @@ from config.base.redis import RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from memory.sessions.direct import next_numbers
 from memory.sessions.entries import Entry, content_digest, payload_text
+from memory.sessions.healing import healed
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given
 from memory.sessions.owners import Owner
@@ -105,6 +106,7 @@ def _commit_queued(owner: Owner) -> None:
         insert_entries(fresh)
 
 
+@healed
 def _changed(owner: Owner, change: Callable[[Standing], T], moves: bool) -> T:
     epoch, run_id, *_ = observe(owner)
     with transaction.atomic(durable=True):

@@ -5,6 +5,7 @@
 --       9 how many entries the stream may hold: at so many nothing new is queued
 --       then five for each message: entry id,
 --       '0' its id was made for this call, '1' the caller gave it, '2' given, but looks like one that was made once,
+--       '3' given, and lost with the queue: it is queued again under its number, '4' given, and was looked for,
 --       digest, body (JSON object without its end), head (the same cut short for the window; '' where body is short)
 -- RETURNS
 --   {'OK', now us, first seq, {seq, at us, stream id or '=' .. state}..., flat, entries in the stream,
@@ -13,6 +14,8 @@
 --   {'MISS'} reopen   {'OWNER'}   {'DELETED'}
 --   {'CONFLICT', entry id}   same id, other content; nothing written
 --   {'CHECK'}   an entry id may be in the stream or in MySQL though not in `ids`: ask, then call with ARGV 8 = '1'
+--   {'LATE', place of an entry id in ARGV, ...}   their receipts say `queued`, and they should be in MySQL by now: look for
+--            them, and say '3' or '4' of each
 --   {'LEASE', ceiling, the Redis it was leased to}   not enough leased numbers left
 -- A repeated entry keeps its first receipt; the new ones of the batch are numbered next to each other.
 -- `ids` holds given ids only: what was made for this call cannot be a repeat, is neither looked for nor kept there.
@@ -26,7 +29,8 @@ local function again()
   call('HDEL', KEYS[1], 'server')
   return {'MISS'}
 end
-if c.first and call('EXISTS', KEYS[2]) == 0 then return again() end
+-- LLEN, for a key of another type must fail before anything is written.
+if call('LLEN', KEYS[2]) == 0 and c.first then return again() end
 
 -- Keeps the newest `size` of the window's items, and what precedes them where it is a tool call whose results would be
 -- left without it. No more than 200 are kept for that.
@@ -51,6 +55,7 @@ for i = 10, #ARGV, 5 do
   end
 end
 local plan, mine, fresh, unsure = {}, {}, (#ARGV - 9) / 5, false
+local late, lost = {}, {}
 if #given > 0 then
   local known = call('HMGET', KEYS[3], unpack(given))
   if c.given and not known[1] and call('EXISTS', KEYS[3]) == 0 then return again() end
@@ -59,9 +64,16 @@ if #given > 0 then
     local digest = ARGV[i + 2]
     if known[n] then
       local seq, when, state, was = string.match(known[n], '^(%d+):(%d+):(%a):(.+)$')
+      if not seq then return again() end
       if was ~= digest then return {'CONFLICT', id} end
       plan[i] = {seq, when, '=' .. state}
       fresh = fresh - 1
+      if state == 'q' then
+        local told = ARGV[i + 1]
+        if told == '3' then lost[#lost + 1] = i
+        -- What is queued is in MySQL within 5 s; a repeat that comes sooner is answered as it is.
+        elseif told ~= '4' and now - when > 10000000 then late[#late + 1] = i end
+      end
     elseif mine[id] then
       if ARGV[mine[id] + 2] ~= digest then return {'CONFLICT', id} end
       plan[i] = mine[id]
@@ -73,6 +85,7 @@ if #given > 0 then
   end
 end
 if unsure and ARGV[8] ~= '1' then return {'CHECK'} end
+if #late > 0 then return {'LATE', unpack(late)} end
 local backlog = call('XLEN', KEYS[4])
 if fresh > 0 and backlog >= tonumber(ARGV[9]) then return {'FULL', backlog} end
 if fresh > 0 and c.seq + fresh > c.ceiling then
@@ -123,6 +136,11 @@ if fresh > 0 then
       parent = ARGV[i]
     end
   end
+end
+-- Its number and time are the receipt's; what it followed is no longer known.
+for _, i in ipairs(lost) do
+  local tail = ',"seq":' .. plan[i][1] .. ',"at":' .. plan[i][2] .. '}'
+  call('XADD', KEYS[4], '*', 'k', ARGV[6], 'g', ARGV[i + 2], 'x', ARGV[7], 'm', ARGV[i + 3] .. tail, 'p', '')
 end
 renew(KEYS, ARGV[3])
 

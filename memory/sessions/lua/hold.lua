@@ -5,6 +5,7 @@
 -- RETURNS the last number that this state gave, '' where there is none; false for a deleted session
 local was = redis.call('HMGET', KEYS[1], 'deleted', 'seq')
 if was[1] then return false end
+if was[2] and not string.match(was[2], '^%d+$') then return redis.error_reply('DAMAGED seq is no number') end
 redis.call('HSET', KEYS[1], 'gen', ARGV[1])
 redis.call('HDEL', KEYS[1], 'server')
 redis.call('DEL', KEYS[2], KEYS[3])

@@ -4,6 +4,11 @@
 -- RETURNS {'OK', number}   {'HELD', ms until it ends at the latest}
 --         {'FENCE', run id, mark}   no numbers left, or another process of the server may have given more: lease some
 local left = redis.call('PTTL', KEYS[1])
+-- One without an end is none of ours, and would be held for ever; so would be a key of another type.
+if left == -1 or left > 0 and redis.call('TYPE', KEYS[1]).ok ~= 'string' then
+  redis.call('DEL', KEYS[1])
+  left = -2
+end
 if left ~= -2 then return {'HELD', left} end
 local f = redis.call('HMGET', KEYS[2], 'server', 'next', 'last')
 if f[1] ~= ARGV[1] or tonumber(f[2]) > tonumber(f[3]) then

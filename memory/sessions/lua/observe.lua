@@ -10,6 +10,7 @@
 redis.call('SET', KEYS[2], ARGV[2], 'NX')
 local epoch = redis.call('GET', KEYS[2])
 local c = redis.call('HMGET', KEYS[1], 'gen', 'seq', 'server', 'opened_at', 'deleted', 'actor')
+if c[2] and not string.match(c[2], '^%d+$') then return redis.error_reply('DAMAGED seq is no number') end
 local state = 'live'
 if c[5] then state = 'deleted'
 elseif not c[6] then

@@ -11,6 +11,7 @@ if n > 0 then
   gone = redis.call('XDEL', KEYS[1], unpack(stream_ids))
 end
 for i = 3 + n, #ARGV, 2 do
-  if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1 then redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+  -- pcall: receipts of another type are made again by whoever reads them.
+  if redis.pcall('HEXISTS', KEYS[2], ARGV[i]) == 1 then redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
 end
 return gone

@@ -128,7 +128,7 @@ def test_another_actors_context_and_fields_that_are_no_json() -> None:
     code, report = run()
     assert (code, {(f["session_id"], f["why"]) for f in report["findings"]}) == (
         1,
-        {(mine, "ctx: it names another actor"), (odd, "ctx: 2 fields are no JSON")},
+        {(mine, "ctx: it names another actor"), (odd, "ctx: 2 fields cannot be read")},
     )
     assert run("--fix")[0] == 0
     assert contents(mine, 20) == ["a"]
