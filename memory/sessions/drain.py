@@ -219,9 +219,10 @@ def drain(
         except DatabaseError as error:
             logger.error("drain stops: the database answers %s", type(error).__name__)
             return total
-        if ending() or time.monotonic() - began + LOOK_SECONDS > linger:
+        left = linger - (time.monotonic() - began)
+        if ending() or left <= 0:
             return total
-        time.sleep(LOOK_SECONDS)
+        time.sleep(min(LOOK_SECONDS, left))
 
 
 def _empty(queue: _Queue, total: Drained, over: Callable[[], bool]) -> None:

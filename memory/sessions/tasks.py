@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from celery import shared_task
@@ -12,41 +11,35 @@ from config.base.redis import RedisUnavailable
 from memory.sessions.drain import drain as drain_stream
 from memory.sessions.reopen import reattach as reattach_sessions
 
-# A tick goes on looking for so much of its second, s; the rest is for the other tasks of its queue.
-LINGER_SECONDS = 0.8
+# A tick goes on looking for so much of its second, s; the rest is for the other tasks of its queue. Where they need
+# more than that, ticks wait in the queue and expire; each kind still runs about once a second.
+LINGER_SECONDS = 0.9
 
 
-class Ticks:
-    """When the drain of this process may linger.
+class _Ending:
+    """Whether this worker was asked to end: its drain ends with the batch that it has in hand.
 
-    Ticks that waited in the queue (behind a long task, or an outage) come one after the other: only the first of them
-    does, so that they delay nobody. And none does in a worker that was asked to end.
+    A plain flag: the signal comes in the thread that drains, where an Event could wait for itself.
     """
 
     def __init__(self) -> None:
-        self._began = float("-inf")
-        self._ending = False
+        self.asked = False
 
-    def begin(self) -> float:
-        """How long this tick may linger, s."""
-        before, self._began = self._began, time.monotonic()
-        return LINGER_SECONDS if self._began - before > LINGER_SECONDS else 0.0
+    def __call__(self) -> bool:
+        return self.asked
 
-    def ending(self) -> bool:
-        return self._ending
-
-    def end(self, **_: Any) -> None:
-        self._ending = True
+    def note(self, **_: Any) -> None:
+        self.asked = True
 
 
-ticks = Ticks()
-worker_shutting_down.connect(ticks.end, weak=False)
+ending = _Ending()
+worker_shutting_down.connect(ending.note, weak=False)
 
 
 @shared_task(name="memory.sessions.drain")
 def drain() -> None:
     try:
-        drain_stream(linger=ticks.begin(), ending=ticks.ending)
+        drain_stream(linger=LINGER_SECONDS, ending=ending)
     except RedisUnavailable:
         return  # nothing can be drained; the next tick is a second away
 

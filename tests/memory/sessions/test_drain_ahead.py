@@ -272,9 +272,9 @@ def test_a_drain_that_lingers_finds_what_comes_in_meanwhile(monkeypatch: pytest.
     append(session, "first")
     clock = Clock(lambda: append(session, "more"))
     monkeypatch.setattr(drain_room, "time", clock)
-    done = drain(linger=0.85)
-    assert (done.stored, done.batches) == (5, 5)  # at 0, 0.2, 0.4, 0.6 and 0.8 s
-    assert clock.at == pytest.approx(100.8)
+    done = drain(linger=0.5)
+    assert (done.stored, done.batches) == (4, 4)  # at 0, 0.2, 0.4 and 0.5 s
+    assert clock.at == pytest.approx(100.5)
     assert drain(linger=0.0).stored == 0
 
 
@@ -290,18 +290,18 @@ def test_a_drain_that_is_asked_to_end_ends_with_its_batch(monkeypatch: pytest.Mo
     assert (clock.at, backlog()) == (100.0, 0)
 
 
-def test_ticks_that_waited_do_not_linger_and_an_ending_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, ticks = Clock(), tasks.Ticks()
-    monkeypatch.setattr(tasks, "time", clock)
-    assert ticks.begin() == tasks.LINGER_SECONDS
-    clock.at += tasks.LINGER_SECONDS
-    assert ticks.begin() == 0.0  # it comes at once: it has waited
-    clock.at += 1.0
-    assert ticks.begin() == tasks.LINGER_SECONDS
-    monkeypatch.setattr(tasks.ticks, "_ending", False)
-    assert not tasks.ticks.ending()
+def test_a_worker_that_is_asked_to_end_tells_its_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.ending, "asked", False)
+    assert not tasks.ending()
     worker_shutting_down.send(sender="drain@here", sig="SIGTERM", how="Warm", exitcode=0)
-    assert tasks.ticks.ending()
+    assert tasks.ending()
+
+
+def test_a_tick_lingers_within_its_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(drain_room, "time", clock)
+    tasks.drain()
+    assert clock.at == pytest.approx(100.9)
 
 
 # --- a call under way ---------------------------------------------------------------------------------------------
