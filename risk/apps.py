@@ -10,8 +10,10 @@ class RiskConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_out
 
         from memory.profiles.restrictions import register_confirmed_alert_resolver
+        from risk.alerts import keeping
         from risk.alerts.selectors import has_confirmed_alert
         from risk.feed.watch import tell_signed_out
 
         register_confirmed_alert_resolver(has_confirmed_alert)
+        keeping.register_own()
         user_logged_out.connect(tell_signed_out, dispatch_uid="risk.feed.signed_out")

@@ -18,7 +18,7 @@ PLATFORM_ADMIN = "platform_admin"
 ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     RISK_OFFICER: ("risk.view_riskalert", "risk.dispose_alert"),
     RISK_MANAGER: ("risk.view_riskalert",),
-    COMPLIANCE_AUDITOR: ("guard.view_auditlog",),
+    COMPLIANCE_AUDITOR: ("guard.view_auditlog", "memory.view_erasurereceipt", "memory.view_legalhold"),
     PLATFORM_ADMIN: (
         "risk.view_data_quality",
         "guard.view_agentprincipal",
@@ -34,6 +34,10 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         # Why a queued message could not be stored, and what becomes of it; not what it says.
         "memory.view_messagedeadletter",
         "memory.change_messagedeadletter",
+        # What was erased, and what must not be.
+        "memory.view_erasurereceipt",
+        "memory.view_legalhold",
+        "memory.change_legalhold",
     ),
 }
 

@@ -67,6 +67,23 @@ FENCE = Key(
     readers="memory.sessions.locks",
     on_loss="numbers above all before are leased from MySQL",
 )
+# Agents' own; named here so that whatever ends a session ends them too.
+DRAFT = Key(
+    "sess:{agent}:{session_id}:draft",
+    "string",
+    ttl=24 * 3600,
+    writers="agents",
+    readers="agents",
+    on_loss="what was being written and not yet sent",
+)
+HEARTBEAT = Key(
+    "sess:{agent}:{session_id}:heartbeat",
+    "string",
+    ttl=30 * 60,
+    writers="agents",
+    readers="agents",
+    on_loss="the agent counts as silent until it beats again",
+)
 SCRATCH = Key(
     "sess:capacity:{run}",
     "stream",

@@ -68,8 +68,10 @@ class Opened:
 def open_session(*, caller: Caller, session_id: str | None = None, customer_id: str | None = None) -> Opened:
     """Opens a session of the caller's actor. The same id, owner and customer again answers the same session.
 
-    session_id: made by us (UUIDv7) when not given. Cost: 3 queries and 3 round trips.
-    Errors: INVALID_ID (422), AUTH_403_SCOPE and NOT_OWNER (403), SESSION_CONFLICT (409), SESSION_DELETED (410).
+    session_id: made by us (UUIDv7) when not given. Cost: 3 queries and those of `reopen`, and 3 round trips; one of
+    the three asks, for a new session only, whether its customer was erased.
+    Errors: INVALID_ID (422), AUTH_403_SCOPE and NOT_OWNER (403), SESSION_CONFLICT (409), SESSION_DELETED and
+    CUSTOMER_ERASED (410).
     """
     if session_id is not None:
         check_session_id(session_id)

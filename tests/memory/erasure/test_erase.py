@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from config.base import redis as base_redis
 from config.base.errors import DomainError
@@ -18,9 +20,11 @@ from memory.profiles import services as profiles
 from memory.profiles.models import CustomerProfileL1
 from memory.sessions import locks, selectors, services
 from memory.sessions.drain import drain
+from memory.sessions.keys import DRAFT, HEARTBEAT
 from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
 from memory.sessions.owners import find_owner, forget_owners
 from memory.sessions.reconcile import reconcile, select
+from risk.alerts.keys import DEDUP
 from tests.memory.erasure.helpers import (
     ALICE,
     ALICE_ID,
@@ -61,6 +65,12 @@ def a_life() -> tuple[str, str]:
         session_id=own, tenant="default", entry_id="e", reason="refused", stream_id="1-1", raw=SECRET
     )
     issue_key(agent="customer", actor_id=ALICE_ID)
+    client = base_redis.state()
+    for kind in (DRAFT, HEARTBEAT):
+        client.set(kind("default", agent="customer", session_id=own), SECRET)
+    client.set(DEDUP("default", customer_id=ALICE_ID, rule_id="RISK-001", date="2026-11-30"), "1", ex=60)
+    lock = locks.acquire(caller=ALICE, session_id=own)
+    lock._ended.set()  # and never given back
     return own, about
 
 
@@ -127,7 +137,6 @@ def test_afterwards_every_door_is_shut() -> None:
     own, about = a_life()
     owner = find_owner("default", own)
     assert owner is not None
-    locks.acquire(caller=ALICE, session_id=own).release()
     erase()
 
     def doors() -> None:
@@ -261,3 +270,21 @@ def test_what_redis_forgot_is_removed_once_more(settings: Any) -> None:
 @pytest.mark.parametrize("arguments", [["bad id"], [ALICE_ID, "--tenant", "bad:tenant"]])
 def test_wrong_arguments_are_2(arguments: list[str]) -> None:
     assert erase(*arguments)[0] == 2
+
+
+def test_opening_costs_one_question_more() -> None:
+    make_session()
+    with CaptureQueriesContext(connection) as queries:
+        make_session()
+    asked = [query["sql"] for query in queries if "customer_tombstone" in query["sql"]]
+    assert len(asked) == 1
+    session_id = make_session()
+    with CaptureQueriesContext(connection) as queries:
+        make_session(session_id=session_id)  # there already: nothing to ask
+        say(session_id)
+    assert not [query for query in queries if "customer_tombstone" in query["sql"]]
+    # A later version of a profile asks nothing either.
+    profiles.write_l1(caller=ALICE, customer_id=ALICE_ID, payload={})
+    with CaptureQueriesContext(connection) as queries:
+        profiles.write_l1(caller=ALICE, customer_id=ALICE_ID, payload={})
+    assert not [query for query in queries if "customer_tombstone" in query["sql"]]
