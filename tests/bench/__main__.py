@@ -83,8 +83,8 @@ def draining(seconds: float, long: bool) -> Iterator[Row]:
     if long:
         seen = lag(rates["drain"] / 2, seconds)
         note = (
-            f"p50 {seen['p50']:.2f} s, max {seen['max']:.2f} s at {seen['rate']:.0f} messages/s for {seconds:.0f} s, "
-            f"lost: {seen['lost']:.0f}"
+            f"p50 {seen['p50']:.2f} s, max {seen['max']:.2f} s at {seen['rate']:.0f} of {rates['drain'] / 2:.0f} "
+            f"messages/s for {seconds:.0f} s, lost: {seen['lost']:.0f}"
         )
         yield Row("lag to the database at half that rate, p99 in s", seen["p99"], "2 s", 2.0, 1.0, note, True)
 
