@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,32 +156,56 @@ print(json.dumps([list(rows), drain.backlog(), MessageDeadLetter.objects.count()
 """
 
 
-@pytest.mark.slow  # starts and kills real processes
-def test_a_drain_killed_at_any_step_loses_and_doubles_nothing(settings: Any, tmp_path: Path) -> None:
-    session = make_session()
-    append(session, *[f"m{n}" for n in range(70)])
+@pytest.fixture
+def programs(settings: Any, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts drains as processes: each dies at the step that it is told, or goes on until the queue is empty."""
     name = connection.settings_dict["NAME"]
     if connection.vendor == "sqlite":
         name = str(tmp_path / "copy.sqlite3")  # the test's own is in memory, where no other process can open it
-        with connection.cursor() as cursor:
-            cursor.execute("VACUUM INTO %s", [name])
+    started: list[subprocess.Popen[str]] = []
 
-    def run(point: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def start(point: str) -> subprocess.Popen[str]:
+        if connection.vendor == "sqlite" and not Path(name).exists():
+            with connection.cursor() as cursor:
+                cursor.execute("VACUUM INTO %s", [name])
+        process = subprocess.Popen(
             [sys.executable, "-c", DRAIN_PROGRAM, name, settings.REDIS_KEY_PREFIX, point],
             cwd=PROJECT,
             env={**os.environ, "REDIS_URL": django_settings.REDIS_URL},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=False,
         )
+        started.append(process)
+        return process
 
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+@pytest.mark.slow  # starts and kills real processes
+def test_a_drain_killed_at_any_step_loses_and_doubles_nothing(programs: Any) -> None:
+    append(make_session(), *[f"m{n}" for n in range(70)])
     for point in ("taken", "sent", "inserted", "committed", "answered", "not settled"):
-        assert run(point).returncode == -signal.SIGKILL, point
+        assert programs(point).wait() == -signal.SIGKILL, point
         assert backlog() > 0
-    done = run("finishes")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[[n + 1, f"m{n}"] for n in range(70)], 0, 0]
+    done = programs("finishes")
+    assert json.loads(done.communicate()[0]) == [[[n + 1, f"m{n}"] for n in range(70)], 0, 0]
+    assert done.returncode == 0
+
+
+@pytest.mark.slow  # starts and kills real processes
+def test_drains_of_several_processes_of_which_some_are_killed(programs: Any) -> None:
+    session = make_session()
+    for _ in range(4):
+        append(session, *["m"] * 200)
+    drains = [programs(point) for point in ("finishes", "committed", "inserted", "finishes")]
+    outputs = [process.communicate()[0] for process in drains]
+    assert [process.returncode for process in drains] == [0, -signal.SIGKILL, -signal.SIGKILL, 0]
+    assert json.loads(outputs[0]) == json.loads(outputs[3]) == [[[n, "m"] for n in range(1, 801)], 0, 0]
 
 
 # --- what stands in the stream ------------------------------------------------------------------------------------
