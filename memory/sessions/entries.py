@@ -2,8 +2,9 @@
 
 In Redis a message is one JSON object, written here and never by cjson (which breaks large numbers, empty arrays and
 deep nesting): Lua only adds `,"seq":N,"at":us}` at its end. A message over INLINE_BYTES stands in the window with the
-head of its content and `"cut"`, its true size; the stream and MySQL hold it whole. No payload is no field: the window
-of twenty recorded messages then fits into 4 KiB, and the next size that the allocator has is 5.
+head of its content and `"cut"`, its true size; the stream and MySQL hold it whole. In the window `id` stands for
+`entry_id`, `at` counts from when the session was made, and no payload is no field: twenty recorded messages then fit
+into 3.5 KiB, and the next size that the allocator has is 4.
 
 It is read back by msgspec: a third of the time that json takes, and the same values (integers of any size, floats to
 the last bit, text with NUL, any depth that got in); a test compares the two.
@@ -23,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from config.base.clock import from_micros
+from config.base.clock import from_micros, to_micros
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from config.base.ids import ID_PATTERN, check_id, new_id
@@ -66,10 +67,10 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is read. cut: 0, or the true size in bytes where this is only its head (never given out so).
+    """A message as it is read, and as a window item names its fields. at_us: since 1970. cut: 0, or the true size in bytes where this is only its head (never given out so).
     entry_type: `message`, or `compaction` and `branch_summary` for what was written in place of others."""
 
-    entry_id: str
+    entry_id: str = msgspec.field(name="id")
     seq: int
     role: str
     content: str
@@ -305,12 +306,12 @@ def receipt_value(seq: int, created_at_us: int, state: str, digest: str) -> str:
     return f"{seq}:{created_at_us}:{STATE_LETTER[state]}:{digest}"
 
 
-def window_item(entry: Entry, at_us: int) -> str:
-    """An entry as the window holds it."""
-    start = f'{{"entry_id":"{entry.entry_id}","role":"{entry.role}","content":'
+def window_item(entry: Entry, born_us: int) -> str:
+    """An entry as the window holds it. born_us: when the session was made; `at` counts from there."""
+    start = f'{{"id":"{entry.entry_id}","role":"{entry.role}","content":'
     if entry.entry_type != "message":
-        start = f'{{"entry_id":"{entry.entry_id}","role":"{entry.role}","entry_type":"{entry.entry_type}","content":'
-    tail = f',"seq":{entry.seq},"at":{at_us}}}'
+        start = f'{{"id":"{entry.entry_id}","role":"{entry.role}","entry_type":"{entry.entry_type}","content":'
+    tail = f',"seq":{entry.seq},"at":{to_micros(entry.created_at) - born_us}}}'
     if entry.size > INLINE_BYTES:
         return f'{start}{encode_basestring(entry.content[:HEAD_CHARS])},"cut":{entry.size}{tail}'
     payload = "" if entry.payload is None else f',"payload":{canonical_json(entry.payload)}'
@@ -320,9 +321,12 @@ def window_item(entry: Entry, at_us: int) -> str:
 _window = msgspec.json.Decoder(list[Message])
 
 
-def read_items(items: Sequence[bytes]) -> list[Message]:
+def read_items(items: Sequence[bytes], born_us: int) -> list[Message]:
     """Window items as messages; `cut` is set on those that the window holds cut short."""
-    return _window.decode(b"[" + b",".join(items) + b"]")
+    messages = _window.decode(b"[" + b",".join(items) + b"]")
+    for message in messages:
+        msgspec.structs.force_setattr(message, "at_us", message.at_us + born_us)
+    return messages
 
 
 def stream_ident(session_pk: int, tenant: str, agent: str, session_id: str) -> str:

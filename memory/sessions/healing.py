@@ -57,12 +57,12 @@ def is_number(text: str | None) -> bool:
 
 
 def read_item(item: str) -> Message | None:
-    """An item of the window; None where it is no message."""
+    """An item of the window, its time still counted from when the session was made; None where it is no message."""
     try:
         found = _message.decode(item.encode("utf-8", "surrogateescape"))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    sound = found.role in ROLES and 0 < found.seq < 2**53 and 0 < found.at_us < 2**53 and found.cut >= 0
+    sound = found.role in ROLES and 0 < found.seq < 2**53 and -(2**53) < found.at_us < 2**53 and found.cut >= 0
     return found if sound and ID_PATTERN.match(found.entry_id) else None
 
 

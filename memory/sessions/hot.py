@@ -65,7 +65,7 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
     ensure_attached()
     args = [
         RUN_ID, owner.actor_id, limits.ttl, limits.max_age_us, limits.windows[owner.agent], owner.ident,
-        current_trace_id(), "0", limits.backlog_refuse,
+        current_trace_id(), "0", limits.backlog_refuse, owner.born_us,
     ]  # fmt: skip
     for one in prepared:
         args += (one.entry_id, one.origin, one.digest, one.body, one.head)
@@ -234,7 +234,7 @@ def read_window(owner: Owner, count: int) -> tuple[int | None, int, list[Message
     for attempt in range(2):
         first, last, items = window_in_redis(owner, count)
         try:
-            return first, last, read_items(items)
+            return first, last, read_items(items, owner.born_us)
         except msgspec.DecodeError:
             if not attempt:
                 logger.error("session %s: its window holds what is no message and is made again", owner.pk)

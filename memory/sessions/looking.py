@@ -64,7 +64,6 @@ class Hot:
     deleted: bool = False
     seq: int = 0
     ceiling: int = 0
-    origin: str = ""
     window: list[tuple[str, int]] = field(default_factory=list)
     receipts: dict[str, tuple[int, str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -167,7 +166,6 @@ def look_at_redis(client: Any, owner: Owner, run_id: str) -> Hot:
         deleted="deleted" in ctx,
         seq=int(ctx["seq"]) if is_number(ctx.get("seq")) else 0,
         ceiling=int(ctx["ceiling"]) if is_number(ctx.get("ceiling")) else 0,
-        origin=ctx.get("origin", ""),
         faults=faults,
         broken=broken_fields(ctx) if faults else [],
     )

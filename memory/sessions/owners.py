@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
 
+from config.base.clock import to_micros
 from config.base.errors import DomainError
 from config.base.ids import check_session_id
 from guard.access.matrix import Action, Resource
@@ -34,6 +35,7 @@ class Owner:
     actor_id: str
     customer_id: str
     created_at: datetime
+    born_us: int  # the same, in microseconds since 1970
     keys: tuple[str, str, str]  # ctx, msgs, ids
     lineage: tuple[tuple[int, int], ...]  # see AgentSession
     pending: str
@@ -54,6 +56,7 @@ def _owner_of(row: AgentSession) -> Owner:
         actor_id=row.actor_id,
         customer_id=row.customer_id,
         created_at=row.created_at,
+        born_us=to_micros(row.created_at),
         keys=(CTX(row.tenant, **names), MSGS(row.tenant, **names), IDS(row.tenant, **names)),
         lineage=tuple((pk, seq) for pk, seq in row.lineage or ()),
         pending=PENDING(),

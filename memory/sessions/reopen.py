@@ -169,7 +169,7 @@ def reopen(owner: Owner) -> bool:
     # A compaction entry stands first in the window; where nothing has followed it yet, it is what the next one follows.
     last_made = max(newest, key=lambda entry: entry.seq, default=None)
     head = last_made.entry_id if last_made is not None and last_made is not newest[-1] else ""
-    items = [window_item(entry, to_micros(entry.created_at)) for entry in newest]
+    items = [window_item(entry, owner.born_us) for entry in newest]
     pairs: list[str] = []
     for entry_id, seq, at, receipt_state, digest in receipts:
         if not may_be_made(entry_id):
@@ -180,7 +180,7 @@ def reopen(owner: Owner) -> bool:
         [
             RUN_ID, run_id, epoch, gen, seen_seq, secrets.token_hex(4), "1" if state == "behind" else "0",
             settings.SESSION_TTL_SECONDS, owner.actor_id, owner.tenant, last, row.lease_to,
-            "" if first is None else first, "1" if whole else "0", origin, turn, head, len(items), *items, *pairs,
+            "" if first is None else first, "1" if whole else "0", turn, head, len(items), *items, *pairs,
         ],
     )  # fmt: skip
     if answer == "DELETED":

@@ -152,7 +152,7 @@ def _entry(owner: Owner, found: Message, parent: str) -> Entry:
         size=len(encoded) + (len(text.encode()) if text else 0),
         digest=content_digest(found.role, encoded, text),
         trace_id="",
-        created_at=from_micros(found.at_us),
+        created_at=from_micros(owner.born_us + found.at_us),
         parent=parent,
         entry_type=found.entry_type,
     )

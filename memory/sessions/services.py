@@ -189,7 +189,7 @@ def append_messages(
     newest = None
     if read_last:
         try:
-            newest = read_items(items)
+            newest = read_items(items, owner.born_us)
         except msgspec.DecodeError:
             newest = read_window(owner, reach)[2]
         if read_last < size:

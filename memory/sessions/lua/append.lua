@@ -3,6 +3,7 @@
 -- ARGV  1 run id of this server   2 actor   3 TTL, s   4 max age, us   5 window, messages   6 stream ident
 --       7 trace id   8 '1' when neither MySQL nor the stream has those of the given entry ids that `ids` does not have
 --       9 how many entries the stream may hold: at so many nothing new is queued
+--       10 when the session was made, us: times in the window count from there
 --       then five for each message: entry id,
 --       '0' its id was made for this call, '1' the caller gave it, '2' given, but looks like one that was made once,
 --       '3' given, and lost with the queue: it is queued again under its number, '4' given, and was looked for,
@@ -38,7 +39,7 @@ local function trim(key, length, size)
   local from, most = length - size, length - 200
   local role
   repeat
-    role = string.match(call('LINDEX', key, from), '^{"entry_id":"[^"]*","role":"(%a+)"')
+    role = string.match(call('LINDEX', key, from), '^{"id":"[^"]*","role":"(%a+)"')
     from = from - 1
   until role ~= 'tool' or from < 0 or from < most
   from = from + 1
@@ -48,13 +49,13 @@ end
 
 -- 1. What is new, what is a repeat, what clashes
 local given, at_of = {}, {}
-for i = 10, #ARGV, 5 do
+for i = 11, #ARGV, 5 do
   if ARGV[i + 1] ~= '0' then
     given[#given + 1] = ARGV[i]
     at_of[#given] = i
   end
 end
-local plan, mine, fresh, unsure = {}, {}, (#ARGV - 9) / 5, false
+local plan, mine, fresh, unsure = {}, {}, (#ARGV - 10) / 5, false
 local late, lost = {}, {}
 if #given > 0 then
   local known = call('HMGET', KEYS[3], unpack(given))
@@ -89,7 +90,7 @@ if #late > 0 then return {'LATE', unpack(late)} end
 local backlog = call('XLEN', KEYS[4])
 if fresh > 0 and backlog >= tonumber(ARGV[9]) then return {'FULL', backlog} end
 if fresh > 0 and c.seq + fresh > c.ceiling then
-  return {'LEASE', string.format('%.0f', c.ceiling), call('HGET', KEYS[1], 'origin')}
+  return {'LEASE', string.format('%.0f', c.ceiling), call('HGET', KEYS[1], 'epoch') .. '.' .. ARGV[1]}
 end
 
 -- 2. Write. HSET comes first: a full server refuses it, and then nothing at all has been written.
@@ -98,19 +99,21 @@ if fresh > 0 then
   if c.head then
     head = c.head
   elseif c.first then
-    head = string.match(call('LINDEX', KEYS[2], -1) or '', '^{"entry_id":"([%w_.-]+)"') or ''
+    head = string.match(call('LINDEX', KEYS[2], -1) or '', '^{"id":"([%w_.-]+)"') or ''
   end
   local last, receipts, items, whole = c.seq, {}, {}, {}
   local end_of_tail = ',"at":' .. now .. '}'
-  for i = 10, #ARGV, 5 do
+  local end_of_item = ',"at":' .. string.format('%.0f', now - ARGV[10]) .. '}'
+  for i = 11, #ARGV, 5 do
     if not plan[i] then
       last = last + 1
       local seq = string.format('%.0f', last)
-      local tail = ',"seq":' .. seq .. end_of_tail
+      local numbered = ',"seq":' .. seq
       plan[i] = {seq, now}
-      whole[i] = ARGV[i + 3] .. tail
-      local head = ARGV[i + 4]
-      items[#items + 1] = head == '' and whole[i] or head .. tail
+      whole[i] = ARGV[i + 3] .. numbered .. end_of_tail
+      local shown = ARGV[i + 4] == '' and ARGV[i + 3] or ARGV[i + 4]
+      -- `{"entry_id":"` is 13 characters.
+      items[#items + 1] = '{"id":"' .. string.sub(shown, 14) .. numbered .. end_of_item
       if ARGV[i + 1] ~= '0' then
         receipts[#receipts + 1] = ARGV[i]
         receipts[#receipts + 1] = seq .. ':' .. now .. ':q:' .. ARGV[i + 2]
@@ -130,7 +133,7 @@ if fresh > 0 then
   if length == #items then call('EXPIRE', KEYS[2], ARGV[3]) end
   if length > tonumber(ARGV[5]) then trim(KEYS[2], length, tonumber(ARGV[5])) end
   local parent = head
-  for i = 10, #ARGV, 5 do
+  for i = 11, #ARGV, 5 do
     if whole[i] then
       plan[i][3] = call('XADD', KEYS[4], '*', 'k', ARGV[6], 'g', ARGV[i + 2], 'x', ARGV[7], 'm', whole[i], 'p', parent)
       parent = ARGV[i]
@@ -145,7 +148,7 @@ end
 renew(KEYS, ARGV[3])
 
 -- 3. Answer
-for i = 10, #ARGV, 5 do
+for i = 11, #ARGV, 5 do
   local p = plan[i]
   if type(p) == 'number' then p = plan[p] end
   flat[#flat + 1], flat[#flat + 2], flat[#flat + 3] = p[1], p[2], p[3]

@@ -20,8 +20,8 @@ local sets = tonumber(ARGV[7])
 local first_removed = 8 + sets * 2
 local function item(place)
   local text = redis.call('LINDEX', KEYS[2], place) or ''
-  return string.match(string.sub(text, -80), ',"seq":(%d+),"at":%d+}$') or '',
-    string.match(text, '^{"entry_id":"[^"]*","role":"%a+","entry_type":"compaction"') ~= nil
+  return string.match(string.sub(text, -80), ',"seq":(%d+),"at":%-?%d+}$') or '',
+    string.match(text, '^{"id":"[^"]*","role":"%a+","entry_type":"compaction"') ~= nil
 end
 local shown, condensed = item(0)
 local pin = ''

@@ -44,10 +44,10 @@ def spelled(value: Any) -> str:
 @given(JSON)
 def test_items_are_read_as_json_reads_them(value: Any) -> None:
     payload = canonical_json(value)
-    item = f'{{"entry_id":"e","role":"user","content":"x","payload":{payload},"seq":1,"at":2}}'
-    (message,) = read_items([item.encode()])
+    item = f'{{"id":"e","role":"user","content":"x","payload":{payload},"seq":1,"at":2}}'
+    (message,) = read_items([item.encode()], 1000)
     assert spelled(message.payload) == spelled(json.loads(payload))
-    assert (message.entry_id, message.seq, message.at_us, message.cut) == ("e", 1, 2, 0)
+    assert (message.entry_id, message.seq, message.at_us, message.cut) == ("e", 1, 1002, 0)
 
 
 def test_our_ids_are_version_7_and_known_again() -> None:

@@ -137,7 +137,7 @@ def test_another_actors_context_and_fields_that_are_no_json() -> None:
 
 
 def item(entry_id: str = "x", role: str = "user", seq: int = 1) -> bytes:
-    return f'{{"entry_id":"{entry_id}","role":"{role}","content":"","seq":{seq},"at":1}}'.encode()
+    return f'{{"id":"{entry_id}","role":"{role}","content":"","seq":{seq},"at":1}}'.encode()
 
 
 JUNK = [
