@@ -188,6 +188,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# Only tasks that are acknowledged late would be cancelled, and there are none: said, so that celery does not warn.
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: an outage of any length ends with the workers at work
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "global_keyprefix": f"{REDIS_KEY_PREFIX}:celery:" if REDIS_KEY_PREFIX else "celery:",
