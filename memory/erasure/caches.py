@@ -48,7 +48,8 @@ def _is_mark(url: str, name: Name) -> bool:
     if not name.key.pattern.endswith(":ctx"):
         return False
     with translated():
-        return bool(client_for(url).hexists(name.name, "deleted"))
+        client = client_for(url)
+        return client.type(name.name) == "hash" and bool(client.hexists(name.name, "deleted"))
 
 
 def _found(url: str, subject: Subject, subjects: set[str]) -> Iterator[Name]:

@@ -312,9 +312,9 @@ def _open_in_redis() -> Iterator[tuple[str, int]]:
             pipe = client.pipeline(transaction=False)
             for name in batch:
                 pipe.hexists(name.name, "server")
-            answers = pipe.execute()
+            answers = pipe.execute(raise_on_error=False)
         for name, there in zip(batch, answers, strict=True):
-            yield name.tenant, int(bool(there))
+            yield name.tenant, int(there == 1)  # an error where the key is no hash
         batch.clear()
 
     for name in Reader([CTX]).scan(settings.REDIS_URL):

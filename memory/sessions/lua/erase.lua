@@ -2,8 +2,9 @@
 -- KEYS  1 ctx   2.. every other key of the session
 -- ARGV  1 TTL of the mark, s
 -- RETURNS how many keys were removed; a mark that stood there already is none
-local gone = 0
-if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], 'deleted') == 0 then gone = 1 end
+-- Whatever type somebody has made of a key: DEL takes them all.
+local gone, kind = 0, redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'none' and (kind ~= 'hash' or redis.call('HEXISTS', KEYS[1], 'deleted') == 0) then gone = 1 end
 for i = 2, #KEYS do gone = gone + redis.call('DEL', KEYS[i]) end
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'deleted', '1')

@@ -6,6 +6,7 @@
 -- RETURNS {next start or '', how many}
 local stream, group, start, left, only_count = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local tenant, mine, found = ARGV[5], {}, 0
+if redis.call('TYPE', stream).ok ~= 'stream' then return {'', 0} end
 for i = 6, #ARGV do mine[ARGV[i]] = true end
 while left > 0 do
   -- Few at a time: one message may be 8 MiB.

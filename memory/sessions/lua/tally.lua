@@ -10,6 +10,7 @@ local function answer(following)
   end
   return {following, flat}
 end
+if redis.call('TYPE', KEYS[1]).ok ~= 'stream' then return answer('') end
 while left > 0 do
   -- Few at a time: one message may be 8 MiB.
   local page = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', 8)

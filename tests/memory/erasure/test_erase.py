@@ -20,7 +20,7 @@ from memory.profiles import services as profiles
 from memory.profiles.models import CustomerProfileL1
 from memory.sessions import locks, selectors, services
 from memory.sessions.drain import drain
-from memory.sessions.keys import DRAFT, HEARTBEAT
+from memory.sessions.keys import CTX, DRAFT, HEARTBEAT, MSGS, PENDING
 from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
 from memory.sessions.owners import find_owner, forget_owners
 from memory.sessions.reconcile import reconcile, select
@@ -32,6 +32,7 @@ from tests.memory.erasure.helpers import (
     BOB_ID,
     SECRET,
     WEI,
+    command,
     erase,
     found_in_redis,
     left_of,
@@ -256,7 +257,6 @@ def test_what_redis_forgot_is_removed_once_more(settings: Any) -> None:
     client = base_redis.state()
     row = AgentSession.objects.get(session_id=own)
     from memory.profiles.keys import L1
-    from memory.sessions.keys import MSGS
 
     client.rpush(MSGS("default", agent=row.agent, session_id=own), SECRET)
     client.set(L1("default", customer_id=ALICE_ID), SECRET)
@@ -288,3 +288,20 @@ def test_opening_costs_one_question_more() -> None:
     with CaptureQueriesContext(connection) as queries:
         profiles.write_l1(caller=ALICE, customer_id=ALICE_ID, payload={})
     assert not [query for query in queries if "customer_tombstone" in query["sql"]]
+
+
+def test_damaged_keys_are_in_nobodys_way() -> None:
+    own, about = a_life()
+    client = base_redis.state()
+    for kind, session_id, agent in ((CTX, own, "customer"), (MSGS, own, "customer"), (CTX, about, "advisor")):
+        name = kind("default", agent=agent, session_id=session_id)
+        client.delete(name)
+        client.set(name, SECRET)
+    client.delete(PENDING())
+    client.set(PENDING(), "no stream")
+    code, counted = command("tenants")
+    assert (code, counted["default"]["sessions"]) == (0, 2)
+    code, receipt = erase()
+    assert (code, receipt["state"]) == (0, "done")
+    assert left_of(SECRET, ALICE_ID) == []
+    refused("CUSTOMER_ERASED", selectors.read_messages, caller=WEI, session_id=about)
