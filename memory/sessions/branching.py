@@ -27,6 +27,7 @@ from memory.sessions.entries import (
 from memory.sessions.folding import REACH, head_message
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession, SessionBranch
+from memory.sessions.outage import outage
 from memory.sessions.owners import Owner, admit, remember
 from memory.sessions.paths import WINDOW_MOST, along, entry_of_row, head_of, pinned, upward, whole_groups
 from memory.sessions.reopen import reopen
@@ -300,7 +301,7 @@ def fork(*, caller: Caller, session_id: str, entry_id: str | None = None, new_se
         try:
             reopen(made)
         except RedisUnavailable:
-            logger.warning("session forked without Redis; its first use there will open it")
+            outage.note("sessions forked")  # the first use in Redis will open them there
     return Forked(made, head_id, seq, created, row.created_at)
 
 

@@ -17,6 +17,7 @@ from config.base.db import retry_conflicts
 from config.base.trace import current_trace_id
 from memory.sessions.entries import COMMITTED, Entry, Prepared, Receipt, conflict
 from memory.sessions.models import AgentSession
+from memory.sessions.outage import outage
 from memory.sessions.owners import Owner
 from memory.sessions.paths import head_of, tree_of
 from memory.sessions.persist import existing, insert_entries
@@ -56,6 +57,7 @@ def append_past_redis(owner: Owner, prepared: Sequence[Prepared]) -> list[Receip
 
     # IntegrityError: the drain brought one of these entries at this moment; the next look finds it.
     receipts = retry_conflicts(work, also=(IntegrityError,))
+    outage.note("appends committed")
     suspicion.raise_()
     return receipts
 

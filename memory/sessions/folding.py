@@ -15,6 +15,7 @@ from config.base.fields import canonical_json
 from config.base.redis import RedisUnavailable, Script
 from memory.sessions.entries import HEAD_CHARS, Message
 from memory.sessions.models import AgentMessage
+from memory.sessions.outage import outage
 from memory.sessions.owners import Owner
 from memory.sessions.paths import along, pinned, tree_of, upward
 from memory.sessions.reopen import undrained
@@ -78,6 +79,6 @@ def with_summary(owner: Owner, flat: Sequence[str], shown: str, pin: str, first:
     try:
         _fold(base_redis.state(), [owner.keys[0]], [fields["gen"], fields.get("folded", ""), below, text])
     except RedisUnavailable:
-        logger.warning("a summary was made and not kept: Redis is away")
+        outage.note("summaries not kept")
     fields["summary"] = text
     return [part for pair in fields.items() for part in pair]

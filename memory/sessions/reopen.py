@@ -28,6 +28,7 @@ from memory.sessions.keys import EPOCH
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given, new_epoch, note_given_up
+from memory.sessions.outage import outage
 from memory.sessions.owners import Owner, owner_of_row
 from memory.sessions.paths import lowest, tree_of, window_of
 from memory.sessions.tree import Path
@@ -297,4 +298,9 @@ def reattach(*, batch: int = 1000) -> int:
             # Conditional: an append past Redis that came meanwhile has set another time, and stays marked.
             done += clear_mark(row.pk, row.detached_at)
         if len(rows) < batch:
-            return done
+            break
+    if outage.open:
+        with base_redis.translated():
+            base_redis.state().ping()  # nothing may have been to do, and then Redis was not asked
+        outage.end()
+    return done

@@ -27,6 +27,7 @@ from memory.sessions.entries import Entry, content_digest, payload_text
 from memory.sessions.healing import healed
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given
+from memory.sessions.outage import outage
 from memory.sessions.owners import Owner
 from memory.sessions.paths import tree_of
 from memory.sessions.persist import existing, insert_entries
@@ -84,7 +85,7 @@ def restructure(owner: Owner, change: Callable[[Standing], T], *, moves: bool = 
     try:
         reopen(owner)
     except RedisUnavailable:
-        logger.warning("a path was changed and Redis went away; the next use there makes its state anew")
+        outage.note("paths changed")  # the next use in Redis makes its state anew
     return result
 
 

@@ -45,6 +45,7 @@ from memory.sessions.keys import GROUP
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
 from memory.sessions.numbering import given
+from memory.sessions.outage import outage
 from memory.sessions.owners import Owner, admit, remember
 from memory.sessions.paths import WINDOW_MOST
 from memory.sessions.persist import persist
@@ -103,7 +104,7 @@ def open_session(*, caller: Caller, session_id: str | None = None, customer_id: 
             ensure_attached()
             reopen(owner)
         except RedisUnavailable:
-            logger.warning("session opened without Redis; its first use there will open it")
+            outage.note("sessions opened")  # the first use in Redis will open them there
     return Opened(owner, created)
 
 

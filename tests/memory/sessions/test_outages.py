@@ -207,6 +207,29 @@ def test_another_process_catches_up_by_the_beat_task(own_redis_server: RedisServ
     assert reattach() == 0
 
 
+def test_an_outage_is_a_line_at_its_begin_and_one_at_its_end(
+    own_redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    reattach()  # an earlier test's outage is over
+    caplog.clear()
+    session = make_session()
+    own_redis_server.kill()
+    opened = [make_session() for _ in range(5)]
+    for one in (session, *opened):
+        append(one, "a")
+        assert contents(one) == ["a"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "Redis is away: sessions go on in the database"
+    ]
+    own_redis_server.start()
+    caplog.clear()
+    append(session, "b")
+    reattach()
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith("Redis is back after ")
+    assert told.endswith("; past it: 6 appends committed, 5 sessions opened")
+
+
 # --- lost answers ---------------------------------------------------------------------------------------------
 
 
