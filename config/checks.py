@@ -173,6 +173,12 @@ def worker_lag() -> Result:
         pipe.xrange(PENDING(), count=1)
         pipe.time()
         oldest, (seconds, micros) = pipe.execute()
+    except redis.exceptions.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            return Result("worker_lag", False, f"not known: Redis answers {type(error).__name__}")
+        return Result(
+            "worker_lag", False, f"{PENDING()} is no stream: nothing can be queued", "manage.py reconcile --fix"
+        )
     except (redis.exceptions.RedisError, OSError) as error:
         return Result("worker_lag", False, f"not known while Redis is away ({type(error).__name__})")
     finally:

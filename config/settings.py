@@ -201,6 +201,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_ROUTES = {
+    "memory.sessions.reconcile": {"queue": "default"},  # long, and must not be in the drain's way
     "memory.sessions.*": {"queue": "persist"},
     "memory.profiles.*": {"queue": "persist"},
     "memory.erasure.*": {"queue": "persist"},
@@ -210,6 +211,7 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 # `expires`: a tick that waited behind an outage is dropped, for the next one does the same work.
 CELERY_BEAT_SCHEDULE = {
     "drain-messages": {"task": "memory.sessions.drain", "schedule": 1.0, "options": {"expires": 5}},
+    "reconcile-sessions": {"task": "memory.sessions.reconcile", "schedule": 3600.0, "options": {"expires": 1800}},
     "reattach-sessions": {"task": "memory.sessions.reattach", "schedule": 1.0, "options": {"expires": 5}},
     "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 1.0, "options": {"expires": 5}},
     "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},

@@ -81,6 +81,9 @@ class Report:
     def clean(self) -> bool:
         return not any(finding.open for finding in self.findings)
 
+    def open_counts(self) -> dict[str, int]:
+        return dict(Counter(finding.kind for finding in self.findings if finding.open))
+
     def counts(self) -> dict[str, int]:
         return dict(Counter(finding.kind for finding in self.findings))
 

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from datetime import timedelta
 from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_shutting_down
+from redis.exceptions import ResponseError
 
+from config.base.clock import now
 from config.base.redis import RedisUnavailable
 from memory.sessions.drain import drain as drain_stream
+from memory.sessions.healing import is_damage
+from memory.sessions.looking import queue_fault, read_stream
+from memory.sessions.reconcile import reconcile as reconcile_sessions
+from memory.sessions.reconcile import select
 from memory.sessions.reopen import reattach as reattach_sessions
+
+logger = logging.getLogger(__name__)
+
+# Redis keeps a session two hours after its last message: looked at each hour, none of it goes unseen.
+LOOK_BACK = timedelta(hours=3)
+# A queue that nobody can drain is told so often, s, and not each second.
+TELL_SECONDS = 60.0
 
 # A tick goes on looking for so much of its second, s; the rest is for the other tasks of its queue. Where they need
 # more than that, ticks wait in the queue and expire; each kind still runs about once a second.
@@ -32,6 +48,19 @@ class _Ending:
         self.asked = True
 
 
+class _Broken:
+    """The queue's key is no stream: one line a minute."""
+
+    def __init__(self) -> None:
+        self._told = -TELL_SECONDS
+
+    def tell(self, fault: str) -> None:
+        if time.monotonic() - self._told >= TELL_SECONDS:
+            self._told = time.monotonic()
+            logger.error("nothing is drained: %s", fault)
+
+
+broken = _Broken()
 ending = _Ending()
 worker_shutting_down.connect(ending.note, weak=False)
 
@@ -42,6 +71,13 @@ def drain() -> None:
         drain_stream(linger=LINGER_SECONDS, ending=ending)
     except RedisUnavailable:
         return  # nothing can be drained; the next tick is a second away
+    except ResponseError as error:
+        if not is_damage(error):
+            raise
+        fault = queue_fault(read_stream(only_itself=True))
+        if not fault:
+            raise
+        broken.tell(fault)
 
 
 @shared_task(name="memory.sessions.reattach")
@@ -50,3 +86,15 @@ def reattach() -> None:
         reattach_sessions()
     except RedisUnavailable:
         return  # they stay marked; the next tick is a second away
+
+
+@shared_task(name="memory.sessions.reconcile")
+def reconcile() -> None:
+    """Looks at the sessions in use lately: what is wrong is told, nothing is mended, and what is seen is remembered."""
+    try:
+        report = reconcile_sessions(rows=select(since=now() - LOOK_BACK), whole=False)
+    except RedisUnavailable:
+        return  # readiness tells of that
+    counts = ", ".join(f"{kind} {count}" for kind, count in sorted(report.open_counts().items()))
+    if counts:
+        logger.error("reconcile: %s; `manage.py reconcile` tells more", counts)
