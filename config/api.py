@@ -77,8 +77,8 @@ def parse_json(body: bytes) -> Any:
 class StrictParser(Parser):
     def parse_body(self, request: HttpRequest) -> Any:
         length = request.headers.get("Content-Length", "")
-        if length.isdigit() and int(length) > settings.MAX_BODY_BYTES:
-            raise DomainError("BODY_TOO_LARGE", f"the body is {length} bytes; the limit is {settings.MAX_BODY_BYTES}")
+        if length.isascii() and length.isdigit() and int(length[:20]) > settings.MAX_BODY_BYTES:
+            raise DomainError("BODY_TOO_LARGE", f"the body is {length[:20]} bytes; the limit is {settings.MAX_BODY_BYTES}")
         return parse_json(request.body)
 
 
