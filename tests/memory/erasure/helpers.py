@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connection
+from django.db import connection, connections
 
 from config.base import redis as base_redis
 from config.base.keys import prefixed
@@ -17,6 +19,7 @@ from guard.access.services import Caller
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3
 from memory.sessions import services
 from memory.sessions.entries import NewMessage
+from memory.sessions.models import AgentMessage, MessageDeadLetter
 
 ALICE_ID = "cust-alice-0001"
 SECRET = "the-secret-that-alice-told"
@@ -103,3 +106,31 @@ def found_in_redis(text: str) -> list[str]:
 
 def left_of(*texts: str) -> list[str]:
     return [place for text in texts for place in (*found_in_database(text), *found_in_redis(text))]
+
+
+def nothing_left() -> None:
+    assert left_of(SECRET, ALICE_ID) == []
+    assert AgentMessage.objects.count() == 0
+    assert MessageDeadLetter.objects.count() == 0
+
+
+class Thread(threading.Thread):
+    """Runs something with a database connection of its own, and keeps what came of it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self.work, self.answer, self.error = work, None, None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = self.work()
+        except BaseException as error:
+            self.error = error
+        finally:
+            connections.close_all()
+
+    def end(self) -> Any:
+        self.join(30)
+        assert not self.is_alive()
+        return self

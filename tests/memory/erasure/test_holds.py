@@ -20,6 +20,7 @@ from tests.memory.erasure.helpers import (
     ALICE_ID,
     BOB,
     BOB_ID,
+    Thread,
     command,
     erase,
     found_in_database,
@@ -28,7 +29,6 @@ from tests.memory.erasure.helpers import (
     make_session,
     say,
 )
-from tests.memory.erasure.test_races import Thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
