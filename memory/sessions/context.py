@@ -29,7 +29,8 @@ UNSET: Final = Unset()
 class Context:
     """version: `{opened_at in us}-{n}`; it changes with every change of a field, not with messages.
 
-    reopened: this access found no context (its time had run out, or Redis lost it) and opened a clean one.
+    reopened: the context before had gone (its time had run out, or Redis lost it), and this is a clean one. Told once:
+    to the first who reads or changes it, whatever call opened it.
     """
 
     session_id: str
@@ -53,7 +54,7 @@ def slot_field(name: str) -> str:
     return _SLOT + name
 
 
-def read_context(session_id: str, flat: Sequence[str], reopened: bool) -> Context:
+def read_context(session_id: str, flat: Sequence[str]) -> Context:
     """HGETALL's answer as a context."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
 
@@ -70,5 +71,5 @@ def read_context(session_id: str, flat: Sequence[str], reopened: bool) -> Contex
         last_tool_result=value("last_tool_result"),
         opened_at=from_micros(int(fields["opened_at"])),
         updated_at=from_micros(int(fields["updated_at"])),
-        reopened=reopened,
+        reopened="again" in fields,
     )

@@ -176,13 +176,13 @@ def run_context(owner: Owner, expected: Sequence[str], sets: Sequence[str], remo
     args = [
         *_common(owner), asked, MAX_SLOTS, len(sets) // 2, *sets, *removed,
     ]  # fmt: skip
-    reopened = mended = False
+    mended = False
     for _ in range(ATTEMPTS):
         reply = _context(base_redis.state(), owner.keys, args)
         code = reply[0]
         if code == "OK":
             try:
-                return read_context(owner.session_id, with_summary(owner, *reply[1:]), reopened)
+                return read_context(owner.session_id, with_summary(owner, *reply[1:]))
             except (ValueError, KeyError, OverflowError, RecursionError):
                 # Somebody has written there by hand.
                 if mended:
@@ -191,7 +191,7 @@ def run_context(owner: Owner, expected: Sequence[str], sets: Sequence[str], remo
             # What was to be changed has been changed: now it is only read.
             args, mended = [*_common(owner), "", MAX_SLOTS, 0], True
         elif code == "MISS":
-            reopened = reopen(owner) or reopened
+            reopen(owner)
         elif code == "VERSION":
             raise DomainError(
                 "VERSION_CONFLICT", f"the context is at version {reply[1]}, not the one named", version=reply[1]

@@ -74,8 +74,8 @@ def locked(owner: Owner) -> AgentSession:
 
 _Receipt = tuple[str, int, datetime, str, str]  # entry id, number, time, state, digest
 # The row, the last number before the range, the window, receipts, the first number, whether these are all receipts,
-# how many turns the session's path has.
-_Made = tuple[AgentSession, int, list[Entry], list[_Receipt], int | None, bool, int]
+# how many turns the session's path has, whether it was open before.
+_Made = tuple[AgentSession, int, list[Entry], list[_Receipt], int | None, bool, int, bool]
 
 
 def _lowest(path: Path, newest: Sequence[Entry], whole: bool, receipts: Sequence[_Receipt]) -> int | None:
@@ -161,12 +161,13 @@ def reopen(owner: Owner) -> bool:
             last = max([row.lease_from - 1, tree.last_turn, *(seq for _, seq, *_ in receipts)])
             newest = window_of(path, limits.windows[owner.agent], queued)
             start = range_after(row, origin, last, int(seen_seq or 0))
+            again = row.opened_at is not None
             row.opened_at = now()
             row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch", "opened_at"])
             first = None if not newest else _lowest(path, newest, whole, receipts)
-            return row, start, newest, receipts, first, whole, tree.turn_count
+            return row, start, newest, receipts, first, whole, tree.turn_count, again
 
-    row, last, newest, receipts, first, whole, turn = retry_conflicts(work)
+    row, last, newest, receipts, first, whole, turn, again = retry_conflicts(work)
     # A compaction entry stands first in the window; where nothing has followed it yet, it is what the next one follows.
     last_made = max(newest, key=lambda entry: entry.seq, default=None)
     head = last_made.entry_id if last_made is not None and last_made is not newest[-1] else ""
@@ -179,7 +180,8 @@ def reopen(owner: Owner) -> bool:
         client,
         [ctx, msgs, ids, EPOCH()],
         [
-            RUN_ID, run_id, epoch, gen, seen_seq, secrets.token_hex(4), "1" if state == "behind" else "0",
+            RUN_ID, run_id, epoch, gen, seen_seq, secrets.token_hex(4),
+            "1" if state == "behind" else "2" if again else "0",
             settings.SESSION_TTL_SECONDS, owner.actor_id, owner.tenant, last, row.lease_to,
             "" if first is None else first, "1" if whole else "0", turn, head, len(items), *items, *pairs,
         ],

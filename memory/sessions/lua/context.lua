@@ -59,4 +59,7 @@ if changes then
   end
 end
 renew(KEYS, ARGV[3])
-return {'OK', redis.call('HGETALL', KEYS[1]), shown, pin, c.first or ''}
+local fields = redis.call('HGETALL', KEYS[1])
+-- Told once: this context was opened in place of one whose time had run out, or that Redis lost.
+redis.call('HDEL', KEYS[1], 'again')
+return {'OK', fields, shown, pin, c.first or ''}

@@ -1,7 +1,8 @@
 -- Opens a session in Redis from what MySQL and the undrained stream know, unless its state has moved on since.
 -- KEYS  1 ctx   2 msgs   3 ids   4 sess:epoch
 -- ARGV  1 run id of this server   2 run id and 3 epoch as observed   4 gen and 5 seq as observed
---       6 new gen   7 '1': keep intent, slots and the like   8 TTL, s
+--       6 new gen   7 '1': keep intent, slots and the like; '2': a clean context in
+--       place of an earlier one, which whoever reads it first is to be told   8 TTL, s
 --       9 actor   10 tenant   11 seq   12 ceiling   13 first seq or ''   14 '1' when ids are all there are
 --       15 how many turns the session's path has: a summary made before the latest is of another path, and goes
 --       16 the entry that the next one follows, where it is not the window's last (a compaction entry stands first); ''
@@ -18,6 +19,7 @@ if not keep then redis.call('DEL', KEYS[1]) end
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('HSET', KEYS[1], 'actor', ARGV[9], 'tenant', ARGV[10], 'seq', ARGV[11], 'ceiling', ARGV[12],
   'whole', ARGV[14], 'epoch', ARGV[3], 'gen', ARGV[6], 'updated_at', now)
+if ARGV[7] == '2' then redis.call('HSET', KEYS[1], 'again', '1') end
 redis.call('HSETNX', KEYS[1], 'opened_at', now)
 redis.call('HSETNX', KEYS[1], 'version', '0')
 if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'first', ARGV[13]) else redis.call('HDEL', KEYS[1], 'first') end
