@@ -158,6 +158,9 @@ def append_messages(
 
     Entries that the session has already (same entry id, same content) keep their first receipt; the new ones of the
     same batch are numbered next to each other. An id given twice in one batch with one content is one entry.
+    A repeat whose receipt has said `queued` for over 10 s is looked for, in the stream and in MySQL (2 round trips and
+    2 queries more, once): what was lost with the queue is queued again under its number. A repeat that comes sooner is
+    answered from its receipt alone, at no cost, and would say `queued` of an entry that was lost in these seconds.
     durability: `async` is queued (in MySQL within 5 s); `sync` is in MySQL when this returns. Should MySQL fail after
     Redis took a sync batch, its receipts say `queued`: it is in the stream and will be drained.
     Where more than SESSION_BACKLOG_SYNC entries wait for the drain, async commits too: whoever writes pays, and the
