@@ -262,18 +262,23 @@ class Script:
         """
         return self._run(client, keys, args, command)
 
-    def ahead(self, client: Client, keys: Sequence[str], args: Sequence[Any] = ()) -> Underway:
+    def ahead(
+        self, client: Client, keys: Sequence[str], args: Sequence[Any] = (), command: tuple[Any, ...] = ()
+    ) -> Underway:
         """Sends the call and returns: the server works on it while the caller does something else.
 
-        `answer()` waits for it. The server does what it was asked even if nobody ever reads the answer.
+        command: sent along, and done after the script whatever that says; before it where the server did not know the
+        script. `answer()` waits for both. The server does what it was asked even if nobody ever reads the answer.
         Errors: RedisUnavailable.
         """
         breaker.check()
         try:
             connection = client.checkout()
             try:
-                call = ("EVALSHA", self.sha, len(keys), *keys, *args)
-                connection.send_packed_command((hiredis.pack_command(call),), check_health=False)
+                packed = hiredis.pack_command(("EVALSHA", self.sha, len(keys), *keys, *args))
+                if command:
+                    packed += hiredis.pack_command(command)
+                connection.send_packed_command((packed,), check_health=False)
             except BaseException:
                 connection.disconnect()
                 client.checkin(connection)
@@ -282,7 +287,7 @@ class Script:
             if not is_away(error):
                 raise
             raise _unavailable(error) from error
-        return Underway(self, client, connection, keys, args)
+        return Underway(self, client, connection, keys, args, with_command=bool(command))
 
     def _run(
         self, client: Client, keys: Sequence[str], args: Sequence[Any], command: tuple[Any, ...]
@@ -332,10 +337,17 @@ class Underway:
     """
 
     def __init__(
-        self, script: Script, client: Client, connection: Any, keys: Sequence[str], args: Sequence[Any]
+        self,
+        script: Script,
+        client: Client,
+        connection: Any,
+        keys: Sequence[str],
+        args: Sequence[Any],
+        *,
+        with_command: bool = False,
     ) -> None:
         self._script, self._client, self._keys, self._args = script, client, keys, args
-        self._connection = connection
+        self._connection, self._with_command = connection, with_command
 
     def __enter__(self) -> Underway:
         return self
@@ -346,15 +358,19 @@ class Underway:
             self._client.checkin(self._connection)
             self._connection = None
 
-    def answer(self) -> Any:
-        """What the script answered; to be asked once. Errors: RedisUnavailable; ResponseError for a faulty script."""
-        connection, script = self._connection, self._script
+    def answer(self) -> tuple[Any, Any]:
+        """What the script answered, and the command: None where there was none; an error of the command is a value.
+
+        To be asked once. Errors: RedisUnavailable; ResponseError for a faulty script.
+        """
+        connection = self._connection
         try:
-            try:
-                answer = _whole(connection._parser.read_response())
-            except NoScriptError:  # then nothing was done
-                call = ("EVAL", script.source, len(self._keys), *self._keys, *self._args)
-                answer = script._exchange(connection, call, ())[0]
+            answer = connection._parser.read_response()
+            other = connection._parser.read_response() if self._with_command else None
+            if isinstance(answer, NoScriptError):  # then nothing of it was done
+                call = ("EVAL", self._script.source, len(self._keys), *self._keys, *self._args)
+                answer = self._script._exchange(connection, call, ())[0]
+            answer = _whole(answer)
         except ResponseError as error:
             self._give_back()
             if not is_away(error):
@@ -366,7 +382,7 @@ class Underway:
                 raise
             raise _unavailable(error) from error
         self._give_back()
-        return answer
+        return answer, other
 
     def _give_back(self) -> None:
         self._client.checkin(self._connection)

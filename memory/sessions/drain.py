@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from django.db import DatabaseError
 from config.base import redis as base_redis
 from config.base.errors import DomainError
 from config.base.ids import ID_PATTERN
-from config.base.redis import Script, Underway
+from config.base.redis import Script
 from memory.sessions.entries import Entry, read_entry, read_parts, stream_ident
 from memory.sessions.keys import GROUP, PENDING
 from memory.sessions.models import MessageDeadLetter
@@ -36,6 +37,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 CONSUMER = "drain"
 # A drain that died is relieved after so long; one that is merely slow is relieved too, which is harmless.
 IDLE_MS = 2000
+# A batch is read by its count alone only so long after the stream was measured, s: newer entries were not.
+MEASURED_SECONDS = 0.25
 # How often a drain that lingers looks again, s: the age of a batch at most. More often would be more commits.
 LOOK_SECONDS = 0.2
 
@@ -58,17 +61,38 @@ class Drained:
         return self.stored + self.known + self.dead + self.erased
 
 
+_FIELDS = ["k", "g", "x", "m", "p"]
+_FAULTS = (ValueError, KeyError, TypeError, RecursionError, OverflowError, DomainError)
+
+
 @dataclass
 class _Hand:
-    """What was taken: messages, and what is none (id, fields, fault). more: the stream may hold more than that."""
+    """What was taken: messages, and what is none (id, fields, fault). more: the stream may hold more than that.
+    by_count: the next batch may be read by a command of its own (take.lua says when). asked: when, s."""
 
     more: bool
+    by_count: bool
+    asked: float
     ids: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     unreadable: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
 
+    def add(self, stream_id: str, parts: Sequence[str]) -> None:
+        """An entry's fields k, g, x, m and p."""
+        self.ids.append(stream_id)
+        try:
+            self.entries.append(read_parts(stream_id, *parts))
+        except _FAULTS as error:
+            self.unreadable.append((stream_id, dict(zip(_FIELDS, parts, strict=True)), type(error).__name__))
 
-_FAULTS = (ValueError, KeyError, TypeError, RecursionError, OverflowError, DomainError)
+    def add_fields(self, stream_id: str, flat: Sequence[str]) -> None:
+        """An entry of whatever fields."""
+        self.ids.append(stream_id)
+        fields = dict(zip(flat[::2], flat[1::2], strict=False))
+        try:
+            self.entries.append(read_entry(stream_id, fields))
+        except _FAULTS as error:
+            self.unreadable.append((stream_id, fields, type(error).__name__))
 
 
 class _Queue:
@@ -78,44 +102,51 @@ class _Queue:
         # What is not UTF-8 is poison like any other, and must not stop the reading of the rest.
         self._client = base_redis.client_for(settings.REDIS_URL, decoding_errors="surrogateescape")
         self._keys = [PENDING()]
+        self._most = entries
         self._limits = [GROUP, CONSUMER, entries, size, idle_ms]
+        self._read_new = ("XREADGROUP", "GROUP", GROUP, CONSUMER, "COUNT", entries, "STREAMS", *self._keys, ">")
 
     def take(self, settled: Sequence[str] = ()) -> _Hand:
         """Lets go of what is settled and takes the next batch. 1 round trip. Errors: RedisUnavailable."""
-        return self.read(_take(self._client, self._keys, [*self._limits, *settled]))
+        asked = time.monotonic()
+        return self._read(asked, _take(self._client, self._keys, [*self._limits, 0, 0, *settled]))
 
-    def take_ahead(self, settled: Sequence[str]) -> Underway:
-        """The same, on its way. Errors: RedisUnavailable."""
-        return _take.ahead(self._client, self._keys, [*self._limits, *settled])
+    @contextmanager
+    def next(self, hand: _Hand, settled: Sequence[str]) -> Iterator[Callable[[], _Hand]]:
+        """The same, on its way while the block does something with what is in hand; gives what waits for it."""
+        asked = time.monotonic()
+        held = set(hand.ids)
+        by_count = hand.by_count and asked - hand.asked < MEASURED_SECONDS
+        args = [*self._limits, int(by_count), len(held), *settled]
+        with _take.ahead(self._client, self._keys, args, self._read_new if by_count else ()) as underway:
+            yield lambda: self._read(asked, *underway.answer(), held=held)
 
     def settle(self, ids: Sequence[str]) -> None:
         """1 round trip. Errors: RedisUnavailable."""
         _settle(self._client, self._keys, [GROUP, len(ids), *ids])
 
-    @staticmethod
-    def read(answer: Any, held: Collection[str] = ()) -> _Hand:
-        """held: what this drain has in hand; a slow database may make it seem idle, and it comes a second time."""
-        more, flat, others = answer
-        hand = _Hand(more == "1")
-        mine = set(held)
-        for stream_id, ident, digest, trace_id, message, parent in zip(*[iter(flat)] * 6, strict=True):
-            if stream_id in mine:
-                continue
-            hand.ids.append(stream_id)
-            try:
-                hand.entries.append(read_parts(stream_id, ident, digest, trace_id, message, parent))
-            except _FAULTS as error:
-                fields = {"k": ident, "g": digest, "x": trace_id, "m": message, "p": parent}
-                hand.unreadable.append((stream_id, fields, type(error).__name__))
-        for stream_id, parts in zip(others[::2], others[1::2], strict=True):
-            if stream_id in mine:
-                continue
-            hand.ids.append(stream_id)
-            fields = dict(zip(parts[::2], parts[1::2], strict=False))
-            try:
-                hand.entries.append(read_entry(stream_id, fields))
-            except _FAULTS as error:
-                hand.unreadable.append((stream_id, fields, type(error).__name__))
+    def _read(self, asked: float, answer: Any, new: Any = None, held: Collection[str] = ()) -> _Hand:
+        """new: what the command answered. held: what this drain has in hand; a slow database may make it seem a dead
+        drain's, and it comes a second time."""
+        more, flat, others, by_count = answer
+        hand = _Hand(more == "1", by_count == "1", asked)
+        for stream_id, *parts in zip(*[iter(flat)] * 6, strict=True):
+            if stream_id not in held:
+                hand.add(stream_id, parts)
+        for stream_id, fields in zip(others[::2], others[1::2], strict=True):
+            if stream_id not in held:
+                hand.add_fields(stream_id, fields)
+        # An error: the group is gone, and a full server has not let the script make it; the script has read without.
+        if isinstance(new, list):
+            ((_, entries),) = new
+            for stream_id, fields in entries:
+                if stream_id in held:  # of a group that was made anew
+                    continue
+                if fields[::2] == _FIELDS:
+                    hand.add(stream_id, fields[1::2])
+                else:
+                    hand.add_fields(stream_id, fields)
+            hand.more = hand.more or len(entries) >= self._most
         return hand
 
 
@@ -237,9 +268,9 @@ def _empty(queue: _Queue, total: Drained, over: Callable[[], bool]) -> None:
         while hand.ids:
             last = over()
             if hand.more and not last:
-                with queue.take_ahead(done) as underway:
+                with queue.next(hand, done) as arrived:
                     done = _bring(hand, total)
-                    hand = queue.read(underway.answer(), held=done)
+                    hand = arrived()
                 if hand.ids:
                     continue
             else:

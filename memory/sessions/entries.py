@@ -368,9 +368,8 @@ def read_entry(stream_id: str, fields: dict[str, str]) -> Entry:
 def read_parts(stream_id: str, ident: str, digest: str, trace_id: str, message: str, parent: str) -> Entry:
     """The same of an entry's fields k, g, x, m and p. Text that was not UTF-8 holds lone surrogates, and is refused."""
     pk, tenant, agent, session_id = _read_ident(ident)
-    if len(digest) > 24 or len(trace_id) > 32:
+    if len(digest) > 24 or len(trace_id) > 32 or not (digest.isascii() and trace_id.isascii()):
         raise ValueError("not of this room's making")
-    (digest + trace_id).encode()  # UnicodeEncodeError (a ValueError) where the bytes were not UTF-8
     try:
         body = _body.decode(message)
         raw = bytes(body.payload)

@@ -64,8 +64,6 @@ _INSERT = f"INSERT INTO agent_message ({', '.join([*_NUMBERS, *_NAMES, *_TEXTS])
 # What may stand between quotes without being quoted. Whoever got anything else past the checks in front of this table
 # is given to the driver like a text.
 _PLAIN = (string.ascii_letters + string.digits + "_.-").encode()
-_PLAIN_ROW = "({:d},{:d},{:d},'{}'," + "'{}'," * len(_NAMES) + "%s,%s)"
-_OTHER_ROW = "({:d},{:d},{:d},'{}'," + "%s," * len(_NAMES) + "%s,%s)"
 
 
 def _insert_rows(entries: Sequence[Entry]) -> None:
@@ -75,15 +73,24 @@ def _insert_rows(entries: Sequence[Entry]) -> None:
     ]
     every_name = "".join(chain.from_iterable(names)).encode("utf-8", "replace")
     plain = not every_name.translate(None, _PLAIN)
-    write = (_PLAIN_ROW if plain else _OTHER_ROW).format
     rows: list[str] = []
-    texts: list[str | None] = []
+    texts: list[str] = []
     for entry, own in zip(entries, names, strict=True):
-        created_at = str(entry.created_at.astimezone(UTC))[:-6]  # without +00:00
-        rows.append(write(entry.session_pk, entry.seq, entry.size, created_at, *own))
-        if not plain:
+        if plain:
+            quoted = "','".join(own)
+            quoted = f"'{quoted}'"
+        else:
+            quoted = ",".join(["%s"] * len(own))
             texts += own
-        texts += (entry.content, entry.stored_payload)
+        texts.append(entry.content)
+        payload = entry.stored_payload
+        if payload is not None:
+            texts.append(payload)
+        created_at = str(entry.created_at.astimezone(UTC))[:-6]  # without +00:00
+        rows.append(
+            f"({entry.session_pk:d},{entry.seq:d},{entry.size:d},'{created_at}',{quoted},%s,"
+            f"{'NULL' if payload is None else '%s'})"
+        )
     with connection.cursor() as cursor:
         cursor.execute(_INSERT + ",".join(rows), texts)
 

@@ -18,12 +18,10 @@ from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
-from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.clock import now
 from config.base.fields import canonical_json
-from config.base.redis import RedisUnavailable, Script
 from memory.sessions import drain as drain_room
 from memory.sessions import persist, tasks
 from memory.sessions.drain import BATCH_BYTES, Drained, backlog, drain
@@ -32,7 +30,6 @@ from memory.sessions.keys import PENDING
 from memory.sessions.models import AgentMessage, MessageDeadLetter
 from tests.memory.sessions.helpers import append, counted_round_trips, make_message, make_session, owner, stored
 from tests.memory.sessions.test_hot import JSON
-from tests.services import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -124,7 +121,7 @@ from django.conf import settings
 settings.DATABASES["default"]["NAME"] = sys.argv[1]
 settings.REDIS_KEY_PREFIX = sys.argv[2]
 django.setup()
-from config.base.redis import Underway
+from config.base.redis import Script, Underway
 from memory.sessions import drain, persist
 from memory.sessions.models import AgentMessage, MessageDeadLetter
 
@@ -142,7 +139,7 @@ def dies(owner, name, nth, before=False):
 
 point = sys.argv[3]
 if point == "taken": dies(drain._Queue, "take", 1)
-if point == "sent": dies(drain._Queue, "take_ahead", 2)
+if point == "sent": dies(Script, "ahead", 2)
 if point == "inserted": dies(persist, "insert_entries", 2)
 if point == "committed": dies(drain, "persist", 2)
 if point == "answered": dies(Underway, "answer", 2)
@@ -329,44 +326,3 @@ def test_a_tick_lingers_within_its_second(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(drain_room, "time", clock)
     tasks.drain()
     assert clock.at == pytest.approx(100.9)
-
-
-# --- a call under way ---------------------------------------------------------------------------------------------
-
-
-def make_script(tmp_path: Path, source: str) -> Script:
-    path = tmp_path / "some.lua"
-    path.write_text(source)
-    return Script(path)
-
-
-def test_an_answer_that_nobody_reads_reaches_nobody_else(tmp_path: Path) -> None:
-    script, client = make_script(tmp_path, "return ARGV[1]"), base_redis.state()
-    with script.ahead(client, [], ["one"]) as underway:
-        assert script(client, [], ["between"]) == "between"
-        assert underway.answer() == "one"
-    with script.ahead(client, [], ["two"]):
-        pass
-    assert [script(client, [], [str(n)]) for n in range(3)] == ["0", "1", "2"]
-
-
-def test_a_script_under_way_that_the_server_does_not_know_or_that_fails(
-    own_redis_server: RedisServer, tmp_path: Path
-) -> None:
-    script, client = make_script(tmp_path, "return redis.call('INCR', KEYS[1])"), base_redis.state()
-    own_redis_server.client().script_flush()
-    assert script.ahead(client, ["n"]).answer() == 1
-    assert script.ahead(client, ["n"]).answer() == 2
-    own_redis_server.client().set("text", "x")
-    with pytest.raises(ResponseError):
-        script.ahead(client, ["text"]).answer()
-    assert script(client, ["n"]) == 3
-    underway = script.ahead(client, ["n"])
-    own_redis_server.kill()
-    with pytest.raises(RedisUnavailable):
-        [underway.answer(), script.ahead(client, ["n"]).answer()]
-    with pytest.raises(RedisUnavailable):
-        script.ahead(client, ["n"])
-    own_redis_server.start()
-    base_redis.breaker.reset()
-    assert script(client, ["n"]) >= 4
