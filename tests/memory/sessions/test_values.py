@@ -209,6 +209,28 @@ def test_composed_and_decomposed_text_are_two_texts() -> None:
     assert alice.context(session).slots == {composed: 1, decomposed: 2}
 
 
+def test_what_was_written_in_place_of_a_branch_comes_back() -> None:
+    doors, session = make_doors(), make_session()
+    sessions().append(session, [NewMessage("user", "a", entry_id="a")])
+    written = {}
+    for number, (name, text) in enumerate(TEXTS.items()):
+        door = doors[number % 3]
+        if not text.strip():
+            with pytest.raises(Refused) as refused:
+                door.call("navigate", session, "a", summary=text or " ")
+            assert (refused.value.status, refused.value.code) == (422, "INVALID_REQUEST")
+            continue
+        answer = door.call("navigate", session, "a", summary=text)
+        written[name] = text
+        assert answer["branch_summary"]["content"] == text
+        for other in doors:
+            assert [m["content"] for m in other.call("read", session)["messages"]] == ["a", text], (name, other.name)
+    let_expire(session)
+    assert doors[0].call("read", session)["messages"][-1]["content"] == list(written.values())[-1]
+    rows = AgentMessage.objects.filter(entry_type="branch_summary").order_by("seq")
+    assert list(rows.values_list("content", flat=True)) == list(written.values())
+
+
 # --- raw bodies ---------------------------------------------------------------------------------------------------
 
 RAW: dict[str, tuple[str, int, str]] = {
