@@ -57,7 +57,7 @@ async def in_thread(work: Callable[[], T], *, always: bool = False) -> T:
     Cancelled before the work has begun: it never begins (with `always` it does: for what gives something back).
     Cancelled while it runs: a thread cannot be stopped half way, so the cancellation is raised when the work is over,
     and nothing goes on behind the caller's back. It lasts as long as the time-outs of Redis and the database allow;
-    a second cancellation does not wait. Cost: about 0.1 ms, two changes of thread.
+    a second cancellation does not wait. Cost: two changes of thread, 0.04 ms on an idle machine, 0.2 ms on a busy one.
     """
     context = contextvars.copy_context()
     running = _threads().submit(context.run, _with_connections, work)
@@ -65,8 +65,13 @@ async def in_thread(work: Callable[[], T], *, always: bool = False) -> T:
     try:
         return await asyncio.shield(over)
     except asyncio.CancelledError:
+        over.add_done_callback(_look)
         if always or not running.cancel():
             await asyncio.wait([over])
-        if over.done() and not over.cancelled():
-            over.exception()  # looked at: asyncio would report it as never retrieved
         raise
+
+
+def _look(over: asyncio.Future[T]) -> None:
+    """At how it ended: asyncio would report an exception that nobody has looked at."""
+    if not over.cancelled():
+        over.exception()

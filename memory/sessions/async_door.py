@@ -1,7 +1,7 @@
 """`AsyncSessions`: what `Sessions` does, awaited.
 
-The work runs in a few threads (`config.base.offload`): Django's ORM is synchronous, and a client of Redis that is
-asynchronous takes longer for a call than the change of thread does (docs/decisions/0011-asynchronous-door.md).
+The work runs in a few threads (`config.base.offload`): Django's ORM is synchronous, and the rules exist once. What that
+costs beside an asynchronous client of Redis: docs/decisions/0011-asynchronous-door.md.
 
 Cancelling an await: what has not begun never begins; what has begun is done whole, and the CancelledError is raised
 when it is over. So an append is all there or not there, and a repeat with the same entry ids is harmless. Of

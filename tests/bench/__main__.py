@@ -75,6 +75,18 @@ def writers(found: list[Any]) -> Iterator[Row]:
         yield Row("16 first writers on one session", rate, peer.name, theirs, target, f"it lost: {lost} of 800")
 
 
+def doors(seconds: float) -> Iterator[Row]:
+    from memory.sessions.drain import drain
+    from tests.bench.doors import door_slices
+    from tests.bench.rates import interleaved
+
+    rates = interleaved(door_slices(), seconds, between=drain)
+    yield Row("append of a turn by Sessions", rates["Sessions"], "the service itself", rates["service"])
+    for tasks in ("1 task", "50 tasks"):
+        ours, least = rates[f"AsyncSessions, {tasks}"], rates[f"redis.asyncio, {tasks}"]
+        yield Row(f"append of a turn by AsyncSessions, {tasks}", ours, "redis.asyncio, bare", least)
+
+
 def draining(seconds: float, long: bool) -> Iterator[Row]:
     from tests.bench.drain import drain_rates, lag
 
@@ -144,6 +156,7 @@ def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
         rows += writers(found)
         for peer in found:
             peer.close()
+        rows += doors(seconds)
         rows += draining(lag_seconds, long)
         port = free_port()
         server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)
