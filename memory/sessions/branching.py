@@ -33,7 +33,7 @@ from memory.sessions.paths import WINDOW_MOST, along, entry_of_row, head_of, pin
 from memory.sessions.reopen import reopen
 from memory.sessions.restructuring import Standing, restructure
 from memory.sessions.summaries import summarise
-from memory.sessions.tree import END, Path, Tree, less, within
+from memory.sessions.tree import END, Path, Tree, count_between, less, within
 
 logger = logging.getLogger(__name__)
 
@@ -103,20 +103,19 @@ def navigate(
         target = _find(owner, standing.tree, entry_id)
         head_id, head_pk, head_seq = head_of(standing.path)
         if (target.session_row_id, target.seq) == (head_pk, head_seq):
-            if not summary:
+            # Where Redis is away entries may be queued that follow it: then it is not the head, or will not be.
+            if not summary and standing.whole:
                 return Moved(entry_id, target.seq)
         elif head_id and _repeats(owner, head_pk, head_seq, entry_id, summary, summarised):
             found = AgentMessage.objects.get(session_row_id=head_pk, seq=head_seq)
+            if not standing.whole:
+                _turn(standing, found)
             return Moved(found.entry_id, found.seq, _message(entry_of_row(found)))
         path = standing.tree.at(target.session_row_id, target.seq)
         text = summary or ""
         if summarised and not text:
             text = summarise("", _abandoned(standing.path, path))
-        SessionBranch.objects.create(
-            session_row=standing.row, kind=Kind.NAVIGATE, at_seq=standing.last, target_pk=target.session_row_id,
-            target_seq=target.seq, target_entry_id=entry_id, entry_id=made_id if text else "",
-            trace_id=current_trace_id(),
-        )  # fmt: skip
+        _turn(standing, target, made_id if text else "")
         if not text:
             return Moved(entry_id, target.seq)
         entry = standing.write(
@@ -125,6 +124,14 @@ def navigate(
         return Moved(entry.entry_id, entry.seq, _message(entry))
 
     return restructure(owner, change)
+
+
+def _turn(standing: Standing, target: AgentMessage, written: str = "") -> None:
+    """written: the id of the branch summary that comes with it."""
+    SessionBranch.objects.create(
+        session_row=standing.row, kind=Kind.NAVIGATE, at_seq=standing.last, target_pk=target.session_row_id,
+        target_seq=target.seq, target_entry_id=target.entry_id, entry_id=written, trace_id=current_trace_id(),
+    )  # fmt: skip
 
 
 def _repeats(owner: Owner, pk: int, seq: int, entry_id: str, summary: str | None, summarised: bool) -> bool:
@@ -177,7 +184,7 @@ def compact(
     too. entry_id: the entry's id; a repeat answers the entry that the first call made.
     Nothing is deleted: `view=full` shows everything, and `navigate` leads back to it.
     Cost: see `restructure`. Errors: those of `admit`; INVALID_REQUEST, INVALID_ID (422), ENTRY_CONFLICT (409),
-    SESSION_DELETED.
+    SESSION_DELETED; RedisUnavailable where Redis is away and some of what it would cover may still be queued.
     """
     owner = admit(caller, session_id, "write")
     keep = limits.windows[owner.agent] if keep is None else keep
@@ -200,6 +207,10 @@ def compact(
         below = first[0] if first else END
         left = [head_message(row) for row in _shown_before(path, below)]
         covered = _count(path, below)
+        # It stands for what MySQL has: nothing that is queued may lie among it, or after it, and be hidden unread.
+        sure = covered and first is not None and count_between(path.view, 0, below - 1) == covered
+        if not (standing.whole or sure):
+            raise RedisUnavailable("what is to be condensed may be queued in Redis, which is away")
         if not covered:
             return Compacted(0)
         pin = pinned(path)

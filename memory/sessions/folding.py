@@ -17,7 +17,7 @@ from memory.sessions.entries import HEAD_CHARS, Message
 from memory.sessions.models import AgentMessage
 from memory.sessions.outage import outage
 from memory.sessions.owners import Owner
-from memory.sessions.paths import along, pinned, tree_of, upward
+from memory.sessions.paths import along, not_in_mysql, pinned, tree_of, upward
 from memory.sessions.reopen import undrained
 from memory.sessions.summaries import summarise
 from memory.sessions.tree import Path
@@ -38,7 +38,8 @@ def head_message(row: AgentMessage) -> Message:
 
 def _left(owner: Owner, path: Path, above: int, below: int) -> list[Message]:
     """What is shown of the path between two numbers (both excluded): from the stream first, then from MySQL."""
-    queued = [e for e in undrained(owner) if above < e.seq < below and path.shows(e.session_pk, e.seq)]
+    waiting = undrained(owner, shared=True)
+    queued = not_in_mysql([e for e in waiting if above < e.seq < below and path.shows(e.session_pk, e.seq)])
     found = {row.seq: head_message(row) for row in upward(path.view, above=above, below=below)}
     for entry in queued:
         at_us = to_micros(entry.created_at)

@@ -11,6 +11,7 @@ from django.db.models.functions import Substr
 from memory.sessions.entries import HEAD_CHARS, Entry
 from memory.sessions.models import AgentMessage, SessionBranch
 from memory.sessions.owners import Owner
+from memory.sessions.persist import existing
 from memory.sessions.tree import Path, Span, Tree, Turn
 
 # A window holds more than its size only to keep a tool call's results with it; append.lua knows the same number.
@@ -96,6 +97,27 @@ def pinned(path: Path) -> Entry | None:
         return None
     row = AgentMessage.objects.filter(session_row_id=path.pin[0], seq=path.pin[1]).first()
     return None if row is None else entry_of_row(row)
+
+
+def head_behind(path: Path, newest: Sequence[Entry]) -> str:
+    """What the next message follows, where that is not the last entry of a window: a compaction entry that nothing has
+    followed yet, which stands first in the window, or not in it. '' elsewhere. newest: the window.
+
+    Cost: 1 query where the compaction entry has no room in the window.
+    """
+    if path.pin is None or not newest or newest[-1].seq >= path.pin[1]:
+        return ""
+    pin = newest[0] if newest[0].seq == path.pin[1] else pinned(path)
+    return "" if pin is None else pin.entry_id
+
+
+def not_in_mysql(entries: Sequence[Entry]) -> list[Entry]:
+    """Those that MySQL has under no number: the same message may have come by another way. Cost: 1 query a session."""
+    ids: dict[int, list[str]] = defaultdict(list)
+    for entry in entries:
+        ids[entry.session_pk].append(entry.entry_id)
+    have = {(pk, entry_id) for pk, wanted in ids.items() for entry_id in existing(pk, wanted)}
+    return [entry for entry in entries if (entry.session_pk, entry.entry_id) not in have]
 
 
 def window_of(path: Path, size: int, queued: Sequence[Entry] = ()) -> list[Entry]:

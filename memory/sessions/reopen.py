@@ -30,8 +30,8 @@ from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given, new_epoch, note_given_up
 from memory.sessions.outage import outage
 from memory.sessions.owners import Owner, owner_of_row
-from memory.sessions.paths import lowest, tree_of, window_of
-from memory.sessions.tree import Path
+from memory.sessions.paths import head_behind, lowest, not_in_mysql, tree_of, window_of
+from memory.sessions.tree import Path, within
 
 logger = logging.getLogger(__name__)
 
@@ -48,22 +48,26 @@ _SCAN_ENTRIES = 2000
 _SCAN_BYTES = 16 * 1024 * 1024
 
 
-def undrained(owner: Owner) -> Iterator[Entry]:
+def undrained(owner: Owner, *, shared: bool = False) -> Iterator[Entry]:
     """What of this session the stream still holds. Reads the whole stream, which holds only what is not yet in MySQL:
     normally the traffic of a second. Unreadable entries are left to the drain.
 
+    shared: also what it shares with the sessions that it was forked from. A fork may begin before all of that is in
+    MySQL: where Redis was away, or where a message was committed ahead of ones that were queued before it.
     Whoever also reads MySQL must read this first: an entry leaves the stream only after its commit.
     """
     client = base_redis.state()
     start = "-"
+    up_to = dict(owner.lineage) if shared else {}
     while start:
-        start, flat = _mine(client, [owner.pending], [owner.ident, start, _SCAN_ENTRIES, _SCAN_BYTES])
-        for i in range(0, len(flat), 5):
-            stream_id, digest, trace_id, body, parent = flat[i : i + 5]
+        start, flat = _mine(client, [owner.pending], [owner.ident, start, _SCAN_ENTRIES, _SCAN_BYTES, *up_to])
+        for stream_id, ident, digest, trace_id, body, parent in zip(*[iter(flat)] * 6, strict=True):
             try:
-                yield read_entry(stream_id, {"k": owner.ident, "g": digest, "x": trace_id, "m": body, "p": parent})
+                entry = read_entry(stream_id, {"k": ident, "g": digest, "x": trace_id, "m": body, "p": parent})
             except (ValueError, KeyError, TypeError, RecursionError, DomainError):
                 continue
+            if entry.session_pk == owner.pk or entry.seq <= up_to.get(entry.session_pk, 0):
+                yield entry
 
 
 def locked(owner: Owner) -> AgentSession:
@@ -74,16 +78,20 @@ def locked(owner: Owner) -> AgentSession:
 
 _Receipt = tuple[str, int, datetime, str, str]  # entry id, number, time, state, digest
 # The row, the last number before the range, the window, receipts, the first number, whether these are all receipts,
-# how many turns the session's path has, whether it was open before.
-_Made = tuple[AgentSession, int, list[Entry], list[_Receipt], int | None, bool, int, bool]
+# how many turns the session's path has, whether it was open before, what the next message follows (see `head_behind`).
+_Made = tuple[AgentSession, int, list[Entry], list[_Receipt], int | None, bool, int, bool, str]
 
 
-def _lowest(path: Path, newest: Sequence[Entry], whole: bool, receipts: Sequence[_Receipt]) -> int | None:
+def _lowest(
+    path: Path, newest: Sequence[Entry], whole: bool, receipts: Sequence[_Receipt], queued: Sequence[Entry]
+) -> int:
     """The number of the first entry that leads to the head; no query where a short session has all of it at hand."""
+    numbers = [entry.seq for entry in newest]
     if not path.branched and whole:
-        return min([*(entry.seq for entry in newest), *(seq for _, seq, *_ in receipts)])
+        return min([*numbers, *(seq for _, seq, *_ in receipts)])
+    numbers += [entry.seq for entry in queued if within(path.full, entry.session_pk, entry.seq)]
     found = lowest(path)
-    return min(entry.seq for entry in newest) if found is None else found
+    return min(numbers if found is None else [*numbers, found])
 
 
 def range_after(row: AgentSession, origin: str, last: int, seen_seq: int) -> int:
@@ -141,7 +149,9 @@ def reopen(owner: Owner) -> bool:
     def work() -> _Made:
         with transaction.atomic(durable=True):
             row = locked(owner)
-            queued = list(undrained(owner))
+            waiting = list(undrained(owner, shared=True))
+            queued = [entry for entry in waiting if entry.session_pk == owner.pk]
+            shared = not_in_mysql([entry for entry in waiting if entry.session_pk != owner.pk])
             tree = tree_of(owner)
             path = tree.head()
             mine = AgentMessage.objects.filter(session_row_id=owner.pk)
@@ -159,18 +169,15 @@ def reopen(owner: Owner) -> bool:
             receipts = [(entry_id, seq, at, COMMITTED, digest) for entry_id, seq, at, digest in stored]
             receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in queued]
             last = max([row.lease_from - 1, tree.last_turn, *(seq for _, seq, *_ in receipts)])
-            newest = window_of(path, limits.windows[owner.agent], queued)
+            newest = window_of(path, limits.windows[owner.agent], [*shared, *queued])
             start = range_after(row, origin, last, int(seen_seq or 0))
             again = row.opened_at is not None
             row.opened_at = now()
             row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch", "opened_at"])
-            first = None if not newest else _lowest(path, newest, whole, receipts)
-            return row, start, newest, receipts, first, whole, tree.turn_count, again
+            first = None if not newest else _lowest(path, newest, whole, receipts, [*shared, *queued])
+            return row, start, newest, receipts, first, whole, tree.turn_count, again, head_behind(path, newest)
 
-    row, last, newest, receipts, first, whole, turn, again = retry_conflicts(work)
-    # A compaction entry stands first in the window; where nothing has followed it yet, it is what the next one follows.
-    last_made = max(newest, key=lambda entry: entry.seq, default=None)
-    head = last_made.entry_id if last_made is not None and last_made is not newest[-1] else ""
+    row, last, newest, receipts, first, whole, turn, again, head = retry_conflicts(work)
     items = [window_item(entry, owner.born_us) for entry in newest]
     pairs: list[str] = []
     for entry_id, seq, at, receipt_state, digest in receipts:
@@ -279,7 +286,7 @@ def close_in_redis(owner: Owner) -> None:
 
 def take_out_of_use(owner: Owner) -> None:
     """Redis's state of a session is made again before its next use; its context stays. Errors: RedisUnavailable."""
-    _detach(base_redis.state(), owner.keys)
+    _detach(base_redis.state(), owner.keys, [secrets.token_hex(4)])
 
 
 def reattach(*, batch: int = 1000) -> int:

@@ -24,6 +24,7 @@ from config.base.redis import RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from memory.sessions.direct import next_numbers
 from memory.sessions.entries import Entry, content_digest, payload_text
+from memory.sessions.gone import Strays, by_session, refuse_strays
 from memory.sessions.healing import healed
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given
@@ -43,13 +44,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a change starts from; the row is locked. last: the highest number that any entry may have."""
+    """What a change starts from; the row is locked. last: the highest number that any entry may have.
+
+    whole: nothing is queued. False where Redis is away: entries that are not in MySQL yet may follow its head, or lie
+    between those that are.
+    """
 
     row: AgentSession
     tree: Tree
     path: Path
     last: int
     number: Callable[[], int]
+    whole: bool = True
 
     def write(self, owner: Owner, entry_type: str, content: str, payload: Any, parent: str, entry_id: str) -> Entry:
         """An entry of ours under the next number, as a system message."""
@@ -74,7 +80,7 @@ def restructure(owner: Owner, change: Callable[[Standing], T], *, moves: bool = 
     """
     try:
         ensure_attached()
-        result = retry_conflicts(lambda: _changed(owner, change, moves), also=(IntegrityError,))
+        result = retry_conflicts(lambda: _changed(owner, change, moves), also=(IntegrityError, Strays))
     except RedisUnavailable:
         result = retry_conflicts(lambda: _changed_past_redis(owner, change, moves), also=(IntegrityError,))
         if moves:
@@ -90,26 +96,37 @@ def restructure(owner: Owner, change: Callable[[Standing], T], *, moves: bool = 
 
 
 def _commit_queued(owner: Owner) -> None:
-    """What the stream holds of the session goes to MySQL now, in the caller's transaction; the drain then finds it
-    there. What clashes is left to the drain, which buries it. IntegrityError: the drain brings one at this moment."""
-    queued = {entry.entry_id: entry for entry in undrained(owner)}
-    for entry_id in existing(owner.pk, list(queued)):
-        del queued[entry_id]
-    numbers = [entry.seq for entry in queued.values()]
-    taken = AgentMessage.objects.filter(session_row_id=owner.pk, seq__in=numbers).values_list("seq", flat=True)
-    met = set(taken)
+    """What the stream holds of the session, and of what it shares, goes to MySQL now, in the caller's transaction; the
+    drain then finds it there. What clashes is left to the drain, which buries it.
+
+    Errors: IntegrityError: the drain brings one at this moment; Strays: a session that it shares is being erased.
+    """
+    queued: dict[int, dict[str, Entry]] = {}
+    for entry in undrained(owner, shared=True):
+        queued.setdefault(entry.session_pk, {})[entry.entry_id] = entry
     fresh: list[Entry] = []
-    for entry in queued.values():
-        if entry.seq not in met:
-            met.add(entry.seq)
-            fresh.append(entry)
+    for pk, mine in queued.items():
+        for entry_id in existing(pk, list(mine)):
+            del mine[entry_id]
+        numbers = [entry.seq for entry in mine.values()]
+        met = set(AgentMessage.objects.filter(session_row_id=pk, seq__in=numbers).values_list("seq", flat=True))
+        for entry in mine.values():
+            if entry.seq not in met:
+                met.add(entry.seq)
+                fresh.append(entry)
+    shared = [entry for entry in fresh if entry.session_pk != owner.pk]
+    if shared:
+        shared, _, _ = by_session(shared)
+        fresh = [*shared, *(entry for entry in fresh if entry.session_pk == owner.pk)]
     if fresh:
         insert_entries(fresh)
+    if shared:
+        refuse_strays(shared)
 
 
 @healed
 def _changed(owner: Owner, change: Callable[[Standing], T], moves: bool) -> T:
-    epoch, run_id, *_ = observe(owner)
+    given_last = 0
     with transaction.atomic(durable=True):
         row = locked(owner)
         seen: Any = ""
@@ -118,6 +135,8 @@ def _changed(owner: Owner, change: Callable[[Standing], T], moves: bool) -> T:
             seen = _hold(base_redis.state(), owner.keys, arguments)
             if seen is None:
                 raise DomainError("SESSION_DELETED")
+            # After that: a Redis that was restarted before it may have lost the newest numbers, and has another name.
+            epoch, run_id, *_ = observe(owner)
         _commit_queued(owner)
         tree = tree_of(owner)
         if not moves:
@@ -125,18 +144,19 @@ def _changed(owner: Owner, change: Callable[[Standing], T], moves: bool) -> T:
         highest = AgentMessage.objects.filter(session_row_id=owner.pk).order_by("-seq").values_list("seq", flat=True)
         last = max(row.lease_from - 1, tree.last_turn, highest.first() or 0)
         last = range_after(row, f"{epoch}.{run_id}"[:64], last, int(seen or 0))
-        taken = 0
+        given_last = last
 
         def number() -> int:
-            nonlocal taken
-            taken += 1
+            nonlocal given_last
             # Redis goes on above it: the range holds at least one number more, and `reopen` finds this one used.
-            given.note(owner.pk, last + taken)
-            return last + taken
+            given_last += 1
+            return given_last
 
         result = change(Standing(row, tree, tree.head(), last, number))
         row.save(update_fields=["seq_ceiling", "lease_from", "lease_to", "lease_epoch"])
-        return result
+    # Committed: what is rolled back has given no number.
+    given.note(owner.pk, given_last)
+    return result
 
 
 def _no_number() -> int:
@@ -151,9 +171,9 @@ def _changed_past_redis(owner: Owner, change: Callable[[Standing], T], moves: bo
         ceiling = row.seq_ceiling
         if moves:
             next_numbers(row, 0)
-        standing = Standing(row, tree, tree.head(), ceiling, (lambda: next_numbers(row, 1)) if moves else _no_number)
+        number = (lambda: next_numbers(row, 1)) if moves else _no_number
         try:
-            return change(standing)
+            return change(Standing(row, tree, tree.head(), ceiling, number, whole=not row.lease_to))
         except DomainError as error:
             if error.code in ("ENTRY_NOT_FOUND", "EMPTY_SESSION") and row.lease_to:
                 raise RedisUnavailable("the entry may be queued in Redis, which is away") from error

@@ -20,7 +20,7 @@ from memory.sessions.hot import read_window, run_context
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.owners import Owner, admit
-from memory.sessions.paths import WINDOW_MOST, along, pinned, tree_of
+from memory.sessions.paths import WINDOW_MOST, along, not_in_mysql, pinned, tree_of
 from memory.sessions.reopen import undrained
 from memory.sessions.tree import END, Span, count_between, within
 
@@ -190,16 +190,18 @@ def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | 
     if low is None or count_between(stored.spans, low, top) == len(stored.messages):
         return stored.page(limit)
     # Missing: queued, or never used (an outage). The stream first, then MySQL again: an entry is in one of them.
-    queued = [entry for entry in undrained(owner) if before is None or entry.seq < before]
+    queued = [entry for entry in undrained(owner, shared=True) if before is None or entry.seq < before]
     stored = _stored_page(owner, limit, before, view)
-    have = {message.entry_id for message in stored.messages}
     floor = stored.messages[0].seq if stored.more else 0
+    there = {message.seq for message in stored.messages}
     extra = [
-        _message_of(entry)
+        entry
         for entry in queued
-        if entry.entry_id not in have and entry.seq > floor and within(stored.spans, entry.session_pk, entry.seq)
+        if entry.seq > floor and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
     ]
-    merged = sorted([*stored.messages, *extra], key=lambda message: message.seq)
+    # Asked once more: during an outage the same entry may have come another way, and have its place on another page.
+    extra = not_in_mysql(extra)
+    merged = sorted([*stored.messages, *map(_message_of, extra)], key=lambda message: message.seq)
     page = begun_whole(merged, limit)
     return _Stored(page, stored.more or len(page) < len(merged), stored.pin, stored.spans).page(limit)
 
@@ -219,7 +221,13 @@ def with_whole(owner: Owner, messages: Sequence[Message]) -> list[Message]:
         stored = _stored(owner, own)
     whole.update({(entry_id, True): message for entry_id, message in stored.items()})
     if len(own) < len(cut):
-        whole.update(_shared(owner, {(m.entry_id, m.seq) for m in cut if m.seq <= floor}))
+        shared = {(m.entry_id, m.seq) for m in cut if m.seq <= floor}
+        found_shared = _shared(owner, shared)
+        if len(found_shared) < len(shared):
+            waiting = undrained(owner, shared=True)
+            whole.update({(e.entry_id, False): _message_of(e) for e in waiting if (e.entry_id, e.seq) in shared})
+            found_shared = _shared(owner, shared)
+        whole.update(found_shared)
     answer = []
     for message in messages:
         if message.cut:

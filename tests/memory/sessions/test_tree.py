@@ -7,9 +7,8 @@ import pytest
 from config.base.errors import DomainError
 from memory.sessions import branching, selectors, services, treeview
 from memory.sessions.drain import drain
-from memory.sessions.entries import QUEUED, Message
+from memory.sessions.entries import QUEUED
 from memory.sessions.models import AgentMessage, SessionBranch
-from memory.sessions.reconcile import reconcile, select
 from tests.memory.sessions.helpers import (
     ALICE,
     BOB,
@@ -21,46 +20,9 @@ from tests.memory.sessions.helpers import (
     owner,
     put,
 )
+from tests.memory.sessions.talks import all_pages, assert_clean, make_talk, parents, said
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def said(session: str, view: str = "active", limit: int | None = None) -> list[str]:
-    page = selectors.read_messages(caller=ALICE, session_id=session, view=view, limit=limit)
-    return [message.content for message in page.messages]
-
-
-def all_pages(session: str, limit: int, view: str = "active") -> list[Message]:
-    """Everything, page by page from the newest."""
-    found: list[Message] = []
-    before = None
-    for _ in range(100):
-        page = selectors.read_messages(caller=ALICE, session_id=session, limit=limit, before_seq=before, view=view)
-        found = [*page.messages, *found]
-        before = page.next
-        if before is None:
-            return found
-    raise AssertionError("pages without end")
-
-
-def make_talk(*contents: str) -> tuple[str, list[str]]:
-    session = make_session()
-    return session, [receipt.entry_id for receipt in append(session, *contents)]
-
-
-def parents(session: str) -> dict[str, str]:
-    drain()
-    rows = list(AgentMessage.objects.filter(session_row_id=owner(session).pk))
-    shared = AgentMessage.objects.exclude(session_row_id=owner(session).pk)
-    content = {row.entry_id: row.content for row in (*shared, *rows)} | {"": ""}
-    return {row.content: content[row.parent_entry_id] for row in rows}
-
-
-def assert_clean(*sessions: str) -> None:
-    drain()
-    for session in sessions:
-        report = reconcile(rows=select(tenant="default", session_id=session), whole=False, pause=0)
-        assert [finding.kind for finding in report.findings if finding.open] == []
 
 
 def test_each_message_follows_the_one_before_it() -> None:
