@@ -157,19 +157,26 @@ def test_what_json_would_turn_into_something_else_is_refused(payload: Any) -> No
     assert said(session) == []
 
 
-def test_a_connection_that_the_server_has_closed_is_noticed_before_it_is_used() -> None:
-    """No request begins here that would look at it, and an agent's process lives for weeks."""
-    session = make_session()
-    ALICE.append(session, [NewMessage("user", "a")], durability="sync")
-    if connection.vendor != "mysql":
-        pytest.skip("SQLite has no server that closes connections")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT CONNECTION_ID()")
-        number = cursor.fetchone()[0]
+@pytest.mark.mariadb
+def test_connections_that_the_server_has_closed_are_noticed_before_they_are_used() -> None:
+    """No request begins here that would look at them, and an agent's process lives for weeks."""
+    session, alice = make_session(), make_alice()
+
+    async def commit_a_few() -> list[str]:
+        batch = [NewMessage("user", "x")]
+        done = await asyncio.gather(*(alice.append(session, batch, durability="sync") for _ in range(20)))
+        return [appended.receipts[0].state for appended in done]
+
+    assert ALICE.append(session, [NewMessage("user", "a")], durability="sync").receipts[0].state == "committed"
+    assert asyncio.run(commit_a_few()) == ["committed"] * 20
 
     def kill() -> None:
         with connections["default"].cursor() as cursor:
-            cursor.execute(f"KILL {number}")
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+            )
+            for (number,) in cursor.fetchall():
+                cursor.execute(f"KILL {number}")
         connections.close_all()
 
     killer = threading.Thread(target=kill)
@@ -177,6 +184,7 @@ def test_a_connection_that_the_server_has_closed_is_noticed_before_it_is_used() 
     killer.join()
     assert ALICE.append(session, [NewMessage("user", "b")], durability="sync").receipts[0].state == "committed"
     assert ALICE.get(session).session_id == session
+    assert asyncio.run(commit_a_few()) == ["committed"] * 20
 
 
 # --- many at once -------------------------------------------------------------------------------------------------

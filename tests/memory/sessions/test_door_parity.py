@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from config.base import redis as base_redis
+from config.base.clock import now
 from memory.sessions.drain import drain
+from memory.sessions.models import AgentSession
+from memory.sessions.owners import forget_owners
 from tests.memory.sessions.doors import Refused, make_doors
 from tests.services import RedisServer
 
@@ -343,3 +346,21 @@ def test_an_outage_of_the_database_is_told_alike(monkeypatch: pytest.MonkeyPatch
         assert [alice.outcome(lambda a: a.append(HELLO)["receipts"][0]["seq"]) for alice in people] == [5, 5, 5]
     assert said == [[(503, "DATABASE_UNAVAILABLE", None)] * 3] * 4
     assert [alice.outcome(lambda a: a.on("get")["actor_id"]) for alice in people] == ["alice"] * 3
+
+
+def test_a_full_backlog_is_told_alike(settings: Any) -> None:
+    doors, bobs = make_doors(), make_doors(actor="bob")
+    people = [Alice(door, bob) for door, bob in zip(doors, bobs, strict=True)]
+    settings.SESSION_BACKLOG_REFUSE = 1
+    assert [alice.outcome(lambda a: a.append(HELLO)) for alice in people] == [(503, "BACKLOG_FULL", None)] * 3
+    again = {"role": "user", "content": "我想买基金", "entry_id": "e1"}  # of what is there already: still answered
+    assert [alice.outcome(lambda a: a.append(again)["receipts"][0]["seq"]) for alice in people] == [1] * 3
+
+
+def test_an_erased_customer_is_gone_at_every_door() -> None:
+    doors, bobs = make_doors(), make_doors(actor="bob")
+    people = [Alice(door, bob) for door, bob in zip(doors, bobs, strict=True)]
+    AgentSession.objects.update(erased_at=now(), deleted_at=now())
+    forget_owners()
+    for name, call in AFTER_DELETION.items():
+        assert [alice.outcome(call) for alice in people] == [(410, "CUSTOMER_ERASED", None)] * 3, name
