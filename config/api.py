@@ -78,7 +78,8 @@ class StrictParser(Parser):
     def parse_body(self, request: HttpRequest) -> Any:
         length = request.headers.get("Content-Length", "")
         if length.isascii() and length.isdigit() and int(length[:20]) > settings.MAX_BODY_BYTES:
-            raise DomainError("BODY_TOO_LARGE", f"the body is {length[:20]} bytes; the limit is {settings.MAX_BODY_BYTES}")
+            limit = settings.MAX_BODY_BYTES
+            raise DomainError("BODY_TOO_LARGE", f"the body is {length[:20]} bytes; the limit is {limit}")
         return parse_json(request.body)
 
 

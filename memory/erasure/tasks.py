@@ -1,4 +1,4 @@
-"""Tasks of the erasure, on the `persist` queue."""
+"""Tasks of the erasure, on the `default` queue: a long one must not be in the way of the drain."""
 
 from __future__ import annotations
 

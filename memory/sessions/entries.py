@@ -67,7 +67,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is read, and as a window item names its fields. at_us: since 1970. cut: 0, or the true size in bytes where this is only its head (never given out so).
+    """A message as it is read, and as a window item names its fields. at_us: since 1970. cut: 0, or the true size in
+    bytes where this is only its head (never given out so).
     entry_type: `message`, or `compaction` and `branch_summary` for what was written in place of others."""
 
     entry_id: str = msgspec.field(name="id")
