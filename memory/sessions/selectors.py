@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
@@ -144,16 +144,20 @@ def _message_of(row: AgentMessage | Entry) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Entries of a page that MySQL has, oldest first; whether there are older ones; and what stands before them all."""
+    """Entries of a page that MySQL has, oldest first; whether there are older ones, and the role of the last of those;
+    and what stands before them all."""
 
     messages: list[Message]
     more: bool
+    before: str
     pin: Message | None
     spans: tuple[Span, ...]
 
     def page(self, limit: int) -> Page:
         if self.more:
-            return Page(self.messages, self.messages[0].seq, DATABASE)
+            roles = [self.before, *(message.role for message in self.messages)]
+            messages = self.messages[_orphans(roles) :]
+            return Page(messages, messages[0].seq, DATABASE)
         if self.pin is not None and len(self.messages) < limit:
             return Page([self.pin, *self.messages], None, DATABASE)
         return Page(self.messages, self.messages[0].seq if self.pin is not None else None, DATABASE)
@@ -174,13 +178,13 @@ def _stored_page(owner: Owner, limit: int, before: int | None, view: str) -> _St
         if count and total > PAGE_BYTES:
             break
         count += 1
-    if count < len(found):
-        count -= _orphans([role for _, role, _ in reversed(found[: count + 1])])
     rows = AgentMessage.objects.filter(pk__in=[pk for pk, *_ in found[:count]]).order_by("seq")
     more = count < len(found)
     # Asked for only where it may be shown: at the beginning of what is shown.
     pin = None if more or view != ACTIVE else pinned(path)
-    return _Stored([_message_of(row) for row in rows], more, None if pin is None else _message_of(pin), spans)
+    before_them = found[count][1] if more else ""
+    messages = [_message_of(row) for row in rows]
+    return _Stored(messages, more, before_them, None if pin is None else _message_of(pin), spans)
 
 
 def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | None, top: int) -> Page:
@@ -202,8 +206,9 @@ def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | 
     # Asked once more: during an outage the same entry may have come another way, and have its place on another page.
     extra = not_in_mysql(extra)
     merged = sorted([*stored.messages, *map(_message_of, extra)], key=lambda message: message.seq)
-    page = begun_whole(merged, limit)
-    return _Stored(page, stored.more or len(page) < len(merged), stored.pin, stored.spans).page(limit)
+    if len(merged) <= limit:
+        return replace(stored, messages=merged).page(limit)
+    return replace(stored, messages=merged[-limit:], more=True, before=merged[-limit - 1].role).page(limit)
 
 
 def with_whole(owner: Owner, messages: Sequence[Message]) -> list[Message]:

@@ -123,6 +123,23 @@ def test_a_move_while_others_write_puts_each_message_on_one_branch(settings: Any
     assert_clean(session)
 
 
+def test_who_reads_while_the_head_moves_sees_one_path_or_the_other() -> None:
+    session, ids = make_talk(*"abcdef")
+    allowed = [["a", "b"], ["a", "b", "c", "d"], [*"abcdef"]]
+
+    def mover() -> None:
+        for n in range(12):
+            branching.navigate(caller=ALICE, session_id=session, entry_id=ids[(1, 3, 5)[n % 3]])
+
+    def reader(limit: int | None, view: str) -> Callable[[], list[list[str]]]:
+        return lambda: [said(session, view, limit) for _ in range(30)]
+
+    readers = [reader(None, "active"), reader(100, "active"), reader(100, "full")]
+    _, _, *reads = none_failed(at_once(mover, mover, *readers))
+    assert [read for some in reads for read in some if read not in allowed] == []
+    assert_clean(session)
+
+
 def test_of_two_compactions_at_once_the_second_finds_what_is_left() -> None:
     session, _ = make_talk(*"abcdefghij")
     done = none_failed(at_once(condense(session, 3), condense(session, 3)))

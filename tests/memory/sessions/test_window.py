@@ -107,6 +107,18 @@ def test_a_page_does_not_begin_within_the_results_of_a_call(stored: bool) -> Non
     assert everything == ["a", "price?", "price=0", "price=1", "price=2", "b", "c"]
 
 
+def test_a_queued_message_is_on_its_page_though_a_call_s_results_are_cut_from_it() -> None:
+    session = make_session()
+    put(session, *make_call("price", 25))
+    drain()
+    append(session, "queued")
+    append(session, "committed", durability="sync")
+    for limit in (21, 24):
+        assert read(session, limit) == ["queued", "committed"]
+    everything = [*(message.content for message in make_call("price", 25)), "queued", "committed"]
+    assert read(session, 30) == everything
+
+
 def test_each_agent_has_a_window_of_its_own(settings: Any) -> None:
     settings.SESSION_WINDOWS = {"customer": 5, "advisor": 40, "analyst": 20, "risk": 20}
     session = make_session()
