@@ -92,15 +92,19 @@ def translated() -> Iterator[None]:
     except (RedisError, OSError) as error:
         if not is_away(error):
             raise
-        raise _unavailable(error) from error
+        raise _unavailable(error, breaker) from error
 
 
-def _unavailable(error: Exception) -> RedisUnavailable:
-    """What to raise for an error that means "away"; everybody who wants to know of outages is told."""
+def _unavailable(error: Exception, of_client: _Breaker) -> RedisUnavailable:
+    """What to raise for an error that means "away"; everybody who wants to know of outages is told.
+
+    Not of those of an impatient client: its time-out is no outage to those who would have waited longer.
+    """
     if isinstance(error, TimeoutError | builtins.TimeoutError):  # the driver's, and the socket's own
-        breaker.trip()
-    for listener in _outage_listeners:
-        listener()
+        of_client.trip()
+    if of_client is breaker:
+        for listener in _outage_listeners:
+            listener()
     return RedisUnavailable(f"Redis is unavailable ({type(error).__name__})")
 
 
@@ -135,6 +139,7 @@ class Client(redis.Redis):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lane: deque[Any] = deque()
+        self.breaker = breaker
 
     def checkout(self) -> Any:
         """A connection that is open and owes nobody an answer. Errors: the driver's own when it cannot be opened."""
@@ -161,18 +166,20 @@ class Client(redis.Redis):
         self._lane = deque()
 
 
-_clients: dict[tuple[str, str], Client] = {}
+_clients: dict[tuple[str, str, float | None], Client] = {}
 _clients_lock = threading.Lock()
 
 
-def client_for(url: str, *, decoding_errors: str = "strict") -> Client:
+def client_for(url: str, *, decoding_errors: str = "strict", timeout: float | None = None) -> Client:
     """The process-wide client of `url`: pooled, decoding UTF-8, no silent retries of its own.
 
     decoding_errors: `surrogateescape` for a reader that must be able to look at what is not UTF-8.
+    timeout: seconds for connecting and each command, REDIS_TIMEOUT by default. A client with one of its own has a
+        breaker of its own: that it gave up says nothing to those who wait longer.
 
     No retries: an append that the server may have done must not be sent twice behind the caller's back.
     """
-    kind = (url, decoding_errors)
+    kind = (url, decoding_errors, timeout)
     client = _clients.get(kind)
     if client is None:
         with _clients_lock:
@@ -182,13 +189,15 @@ def client_for(url: str, *, decoding_errors: str = "strict") -> Client:
                     url,
                     decode_responses=True,
                     encoding_errors=decoding_errors,
-                    socket_timeout=settings.REDIS_TIMEOUT,
-                    socket_connect_timeout=settings.REDIS_TIMEOUT,
+                    socket_timeout=timeout or settings.REDIS_TIMEOUT,
+                    socket_connect_timeout=timeout or settings.REDIS_TIMEOUT,
                     retry=Retry(NoBackoff(), 0),
                     health_check_interval=0,
                     max_connections=512,
                     redis_connect_func=_on_connect,
                 )
+                if timeout is not None:
+                    client.breaker = _Breaker()
                 _clients[kind] = client
     return client
 
@@ -271,7 +280,7 @@ class Script:
         script. `answer()` waits for both. The server does what it was asked even if nobody ever reads the answer.
         Errors: RedisUnavailable.
         """
-        breaker.check()
+        client.breaker.check()
         try:
             connection = client.checkout()
             try:
@@ -286,7 +295,7 @@ class Script:
         except (RedisError, OSError) as error:
             if not is_away(error):
                 raise
-            raise _unavailable(error) from error
+            raise _unavailable(error, client.breaker) from error
         return Underway(self, client, connection, keys, args, with_command=bool(command))
 
     def _run(
@@ -294,7 +303,7 @@ class Script:
     ) -> tuple[Any, Any]:
         """On a connection of the client's lane, without the layers of execute_command: they cost as much as the round
         trip, and the arguments must name the server of this connection."""
-        breaker.check()
+        client.breaker.check()
         try:
             connection = client.checkout()
             try:
@@ -315,7 +324,7 @@ class Script:
         except (RedisError, OSError) as error:
             if not is_away(error):
                 raise
-            raise _unavailable(error) from error
+            raise _unavailable(error, client.breaker) from error
 
     def _exchange(self, connection: Any, script: tuple[Any, ...], command: tuple[Any, ...]) -> tuple[Any, Any]:
         packed = hiredis.pack_command(script)
@@ -375,12 +384,12 @@ class Underway:
             self._give_back()
             if not is_away(error):
                 raise
-            raise _unavailable(error) from error
+            raise _unavailable(error, self._client.breaker) from error
         except (RedisError, OSError) as error:
             self.__exit__()
             if not is_away(error):
                 raise
-            raise _unavailable(error) from error
+            raise _unavailable(error, self._client.breaker) from error
         self._give_back()
         return answer, other
 
