@@ -21,8 +21,10 @@ from config.base.env import (
     envbool,
     envchoice,
     envint,
+    envkeys,
     envlimits,
     envlist,
+    envnetworks,
     envprefix,
     envredis,
     envstr,
@@ -61,6 +63,8 @@ SECRET_KEY_FALLBACKS = envlist("SECRET_KEY_FALLBACKS")
 DEBUG = envbool("DEBUG", False)
 ALLOWED_HOSTS = envlist("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = envlist("CSRF_TRUSTED_ORIGINS")
+# Proxies whose X-Forwarded-For is believed: `10.0.0.0/8,2001:db8::/32`, and `unix` for a socket without addresses.
+TRUSTED_PROXIES, TRUST_UNIX_SOCKET = envnetworks("TRUSTED_PROXIES")
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 ASGI_APPLICATION = "config.asgi.application"
@@ -203,8 +207,11 @@ CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_ROUTES = {
     "memory.sessions.reconcile": {"queue": "default"},  # long, and must not be in the drain's way
     "memory.sessions.*": {"queue": "persist"},
-    "memory.profiles.*": {"queue": "persist"},
-    "memory.erasure.*": {"queue": "persist"},
+    # Short, and not to wait for the drain, which stays for most of its second: what it deletes is stale until then.
+    "memory.profiles.*": {"queue": "publish"},
+    "memory.erasure.*": {"queue": "default"},
+    # Short by its budget: catching up after an outage takes turns with the events.
+    "guard.audit.*": {"queue": "publish"},
     "risk.feed.*": {"queue": "publish"},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -213,9 +220,10 @@ CELERY_BEAT_SCHEDULE = {
     "drain-messages": {"task": "memory.sessions.drain", "schedule": 1.0, "options": {"expires": 5}},
     "reconcile-sessions": {"task": "memory.sessions.reconcile", "schedule": 3600.0, "options": {"expires": 1800}},
     "reattach-sessions": {"task": "memory.sessions.reattach", "schedule": 1.0, "options": {"expires": 5}},
-    "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 1.0, "options": {"expires": 5}},
+    "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 0.5, "options": {"expires": 5}},
     "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
+    "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
 }
 CELERY_TIMEZONE = "UTC"
@@ -271,6 +279,18 @@ PRINCIPAL_CACHE_SECONDS = 5.0
 # --- profiles -----------------------------------------------------------------------------------------------------
 
 ANALYST_READS_PROFILES = envbool("ANALYST_READS_PROFILES", False)  # grants the analyst agent masked reads of l1 and l3
+
+# --- audit ------------------------------------------------------------------------------------------------------
+
+# Keys of the audit's seals, newest first: `id:hex,id:hex`. Unset: derived from SECRET_KEY (and the fallbacks).
+AUDIT_SEAL_KEYS = envkeys("AUDIT_SEAL_KEYS")
+# A file outside of the database to which the sealer appends an anchor of the chain's head, and how often (seconds).
+AUDIT_ANCHOR_FILE = envstr("AUDIT_ANCHOR_FILE")
+AUDIT_ANCHOR_SECONDS = envint("AUDIT_ANCHOR_SECONDS", 60, low=1)
+# An id of audit_log that stays unused for so long is taken for an abandoned transaction's: no row may come there later.
+AUDIT_GAP_SECONDS = envint("AUDIT_GAP_SECONDS", 3600, low=60)
+# Seconds that the oldest unsealed row may be old before readiness and doctor warn.
+AUDIT_SEAL_LAG = envint("AUDIT_SEAL_LAG", 30, low=1)
 
 # --- live feed ---------------------------------------------------------------------------------------------------
 

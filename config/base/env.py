@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from pathlib import Path
@@ -119,6 +120,42 @@ def sqlite_database(path: str) -> dict[str, object]:
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=10000;",
         },
     }
+
+
+def envkeys(name: str) -> list[tuple[str, bytes]]:
+    """Secret keys with names: `id:hex,id:hex`, as they stand. Errors: ImproperlyConfigured naming the variable and the
+    place, never what stands there."""
+    keys: list[tuple[str, bytes]] = []
+    for place, part in enumerate(envlist(name), 1):
+        key_id, colon, raw = part.partition(":")
+        if not colon or not re.fullmatch(r"[A-Za-z0-9_.-]{1,24}", key_id) or key_id in dict(keys):
+            raise ImproperlyConfigured(
+                f"{name}: entry {place} is not id:hex with an id of its own, 1 to 24 of A-Z a-z 0-9 _ . -"
+            )
+        if not re.fullmatch(r"(?:[0-9a-fA-F]{2}){32,64}", raw):
+            raise ImproperlyConfigured(f"{name}: the key {key_id!r} is not 32 to 64 bytes in hex; openssl rand -hex 32")
+        keys.append((key_id, bytes.fromhex(raw)))
+    return keys
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def envnetworks(name: str) -> tuple[list[Network], bool]:
+    """Networks in CIDR, and whether the word `unix` is among them. Errors: ImproperlyConfigured for what is none, such
+    as a network with bits of a host."""
+    networks, unix = [], False
+    for part in envlist(name):
+        if part == "unix":
+            unix = True
+            continue
+        try:
+            networks.append(ipaddress.ip_network(part))
+        except ValueError:
+            raise ImproperlyConfigured(
+                f"{name}: {part!r} is no network; use 10.0.0.0/8, 2001:db8::/32 or unix"
+            ) from None
+    return networks, unix
 
 
 def envredis(name: str) -> str:
