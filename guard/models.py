@@ -2,5 +2,6 @@
 
 from guard.access.models import AgentPrincipal, StaffMember
 from guard.audit.models import AuditLog
+from guard.locks.models import LockFence
 
-__all__ = ["AgentPrincipal", "AuditLog", "StaffMember"]
+__all__ = ["AgentPrincipal", "AuditLog", "LockFence", "StaffMember"]
