@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
@@ -22,6 +22,15 @@ class XinghuoAdminSite(AdminSite):
         from risk.console.feed import feed_context
 
         return {**super().each_context(request), **feed_context(request)}
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Django's, which answers 200 to whom it refuses; 429 to who is locked (guard.access.logins)."""
+        response = super().login(request, extra_context)
+        locked_for = getattr(request, "login_locked_for", 0)
+        if locked_for:
+            response.status_code = 429
+            response["Retry-After"] = str(locked_for)
+        return response
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         from risk.console.overview import overview_context

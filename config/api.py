@@ -151,9 +151,13 @@ def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def _mount() -> None:
+    from guard.access.api import router as tokens
+    from guard.admission.api import router as admissions
     from memory.profiles.api import router as profiles
     from memory.sessions.api import router as sessions
 
+    api.add_router("", tokens)
+    api.add_router("", admissions)
     api.add_router("", sessions)
     api.add_router("", profiles)
 

@@ -212,6 +212,7 @@ CELERY_TASK_ROUTES = {
     "memory.erasure.*": {"queue": "default"},
     # Short by its budget: catching up after an outage takes turns with the events.
     "guard.audit.*": {"queue": "publish"},
+    "guard.admission.*": {"queue": "publish"},
     "risk.feed.*": {"queue": "publish"},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -224,6 +225,7 @@ CELERY_BEAT_SCHEDULE = {
     "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
     "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
+    "sweep-blocks": {"task": "guard.admission.sweep", "schedule": 5.0, "options": {"expires": 15}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
 }
 CELERY_TIMEZONE = "UTC"
@@ -244,6 +246,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
 WHITENOISE_USE_FINDERS = True
+AUTHENTICATION_BACKENDS = ["guard.access.logins.LoginBackend"]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 SESSION_COOKIE_HTTPONLY = True
@@ -274,7 +277,39 @@ SESSION_BACKLOG_SYNC = envint("SESSION_BACKLOG_SYNC", 20_000, low=0)
 SESSION_BACKLOG_REFUSE = envint(
     "SESSION_BACKLOG_REFUSE", max(200_000, 2 * SESSION_BACKLOG_SYNC), low=SESSION_BACKLOG_SYNC + 1
 )
-PRINCIPAL_CACHE_SECONDS = 5.0
+
+# --- access -------------------------------------------------------------------------------------------------------
+
+PRINCIPAL_CACHE_SECONDS = 5.0  # how old a process's memory of a key, or of a token that was in order, may be
+ACCESS_TOKEN_SECONDS = envint("ACCESS_TOKEN_SECONDS", 600, low=30, high=3600)
+REFRESH_TOKEN_SECONDS = envint("REFRESH_TOKEN_SECONDS", 86_400, low=60, high=30 * 86_400)
+# Logins to the console: failures within the window, by account and by address, after which it is locked (seconds).
+LOGIN_FAILURES_ACCOUNT = envint("LOGIN_FAILURES_ACCOUNT", 5, low=1)
+LOGIN_FAILURES_ADDRESS = envint("LOGIN_FAILURES_ADDRESS", 5, low=1)
+LOGIN_WINDOW_SECONDS = envint("LOGIN_WINDOW_SECONDS", 900, low=1, high=1800)
+LOGIN_LOCK_SECONDS = envint("LOGIN_LOCK_SECONDS", 900, low=1, high=1800)
+
+# --- admission ----------------------------------------------------------------------------------------------------
+
+# Defaults where the table admission_limit has no row. Whole calls; -1: no limit.
+ADMISSION_LIMITS = {
+    "rate": envint("ADMISSION_RATE_PER_MINUTE", 60, low=-1, high=10_000),  # of an actor and agent, any 60 s
+    "hourly": envint("ADMISSION_ACTIONS_PER_HOUR", 1000, low=-1),  # of an actor and action, a fixed window
+    "ip": envint("ADMISSION_ADDRESS_PER_MINUTE", 300, low=-1),  # of an address, a fixed window
+    "quota": envint("ADMISSION_CALLS_PER_DAY", 500, low=-1),  # AI calls of an actor, a business day
+    "tenant_running": envint("ADMISSION_TENANT_RUNNING", 200, low=-1),
+    "user_running": envint("ADMISSION_USER_RUNNING", 20, low=-1),
+}
+ADMISSION_BUDGET_PER_MONTH = envstr("ADMISSION_BUDGET_PER_MONTH")  # of a tenant, a decimal number; empty: no limit
+ADMISSION_AI_ACTIONS = frozenset(envlist("ADMISSION_AI_ACTIONS", "chat,run"))  # count for the daily quota
+ADMISSION_RATE_WINDOW_MS = envint("ADMISSION_RATE_WINDOW_MS", 60_000, low=1, high=60_000)  # shorter in tests alone
+# Seconds: until a slot is free again unless renewed; until the reservation of a caller that died is.
+ADMISSION_LEASE_SECONDS = envint("ADMISSION_LEASE_SECONDS", 60, low=1, high=3600)
+ADMISSION_RESERVATION_SECONDS = envint("ADMISSION_RESERVATION_SECONDS", 600, low=1, high=86400)
+# How many processes admit: with Redis away each of them admits its share of a limit.
+ADMISSION_PROCESSES = envint("ADMISSION_PROCESSES", 4, low=1)
+ADMISSION_BLOCK_SECONDS = envint("ADMISSION_BLOCK_SECONDS", 900, low=1)
+ADMISSION_BLOCK_MOST_SECONDS = envint("ADMISSION_BLOCK_MOST_SECONDS", 86400, low=1, high=366 * 86400)
 
 # --- profiles -----------------------------------------------------------------------------------------------------
 

@@ -11,20 +11,42 @@ from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from config.base.keys import DEFAULT_TENANT
+from guard.access.logins import LoginForm
 from guard.access.models import Agent, AgentPrincipal, StaffMember
-from guard.access.services import issue_key, revoke_key
+from guard.access.services import issue_key, revoke_key, rotate_key
 from guard.access.staff_admin import ReadOnlyAdmin, request_tenant
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
+
+
+class RotateForm(forms.Form):
+    """How long the old key stays good beside the new one."""
+
+    overlap = forms.TypedChoiceField(
+        label=gettext_lazy("The old key stays valid for"),
+        coerce=int,
+        choices=[
+            (0, gettext_lazy("no longer: it ends now")),
+            (3600, gettext_lazy("1 hour")),
+            (86_400, gettext_lazy("1 day")),
+            (7 * 86_400, gettext_lazy("7 days")),
+        ],
+        initial=3600,
+    )
+
+
+MAX_ROTATED = 20  # keys that one action rotates: each new one has to be handed over
 
 
 class IssueKeyForm(forms.Form):
@@ -56,11 +78,11 @@ class IssueKeyForm(forms.Form):
 
 @admin.register(AgentPrincipal)
 class AgentPrincipalAdmin(ReadOnlyAdmin):
-    list_display = ("principal_id", "agent", "actor_id", "note", "state", "created_at", "expires_at")
+    list_display = ("principal_id", "agent", "actor_id", "note", "state", "created_at", "expires_at", "last_used_at")
     list_filter = ("agent",)
     exact_search = ("principal_id", "actor_id")
     exclude = ("key_digest",)
-    actions = ("revoke",)
+    actions = ("revoke", "rotate")
     change_form_template = "guard/principal.html"
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -69,21 +91,56 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("guard.change_agentprincipal")  # type: ignore[union-attr]
 
+    def has_rotate_permission(self, request: HttpRequest) -> bool:
+        return self.has_revoke_permission(request) and self.has_add_permission(request)
+
     @admin.display(description=gettext_lazy("state"))
     def state(self, principal: AgentPrincipal) -> str:
         if principal.revoked_at:
             return _("revoked")
         if principal.expires_at and principal.expires_at <= now():
             return _("expired")
-        return _("valid")
+        return _("rotated") if principal.replaced_by else _("valid")
 
     @admin.action(description=gettext_lazy("Revoke the selected keys"), permissions=["revoke"])
     def revoke(self, request: HttpRequest, principals: QuerySet[AgentPrincipal]) -> None:
         count = 0
         for principal in principals.filter(revoked_at=None):
-            revoke_key(principal_id=principal.principal_id, revoked_by=request.user.get_username())
+            revoke_key(principal_id=principal.principal_id, revoked_by=_person(request))
             count += 1
         messages.success(request, _("%(count)d keys revoked. They stop working within 5 seconds.") % {"count": count})
+
+    @admin.action(description=gettext_lazy("Rotate the selected keys"), permissions=["rotate"])
+    def rotate(self, request: HttpRequest, principals: QuerySet[AgentPrincipal]) -> HttpResponse | None:
+        """Asks for the overlap, then shows the new keys, once. A key that cannot be rotated holds up no other."""
+        chosen = list(principals[: MAX_ROTATED + 1])
+        if len(chosen) > MAX_ROTATED:
+            messages.error(request, _("Rotate at most %(count)d keys at once.") % {"count": MAX_ROTATED})
+            return None
+        form = RotateForm(request.POST if "overlap" in request.POST else None)
+        rotated = []
+        if form.is_valid():
+            overlap = timedelta(seconds=form.cleaned_data["overlap"])
+            for principal in chosen:
+                try:
+                    rotated.append(
+                        rotate_key(principal_id=principal.principal_id, overlap=overlap, rotated_by=_person(request))
+                    )
+                except DomainError as refused:
+                    messages.error(request, f"{principal.principal_id}: {refused.detail}")
+            if not rotated:
+                return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("The new agent keys") if rotated else _("Rotate agent keys"),
+            "opts": self.opts,
+            "form": form,
+            "chosen": chosen,
+            "rotated": rotated,
+        }
+        response = TemplateResponse(request, "guard/rotate_key.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         """Issues a key. The answer to the POST shows it, and nothing can show it again."""
@@ -99,7 +156,7 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
                 actor_id=form.cleaned_data["actor_id"],
                 expires_in=timedelta(days=days) if days else None,
                 note=form.cleaned_data["note"],
-                issued_by=request.user.get_username(),
+                issued_by=_person(request),
             )
         context = {
             **self.admin_site.each_context(request),
@@ -112,20 +169,49 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
         response["Cache-Control"] = "no-store"
         return response
 
+    def _list(self) -> HttpResponse:
+        return HttpResponseRedirect(reverse("admin:guard_agentprincipal_changelist"))
+
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Shows the key's row; a POST with `revoke` ends it."""
+        """Shows the key's row; a POST with `revoke` ends it, one with `rotate` asks about a new one."""
         if request.method == "POST":
             if not self.has_revoke_permission(request):
                 raise PermissionDenied
             found = self.get_queryset(request).filter(pk=object_id).first()
             if found is not None and "revoke" in request.POST:
-                revoke_key(principal_id=found.principal_id, revoked_by=request.user.get_username())
+                revoke_key(principal_id=found.principal_id, revoked_by=_person(request))
                 messages.success(request, _("The key is revoked. It stops working within 5 seconds."))
-            return self.response_post_save_change(request, found)
-        extra = {**(extra_context or {}), "may_revoke": self.has_revoke_permission(request)}
+            if found is not None and "rotate" in request.POST:
+                if not self.has_rotate_permission(request):
+                    raise PermissionDenied
+                return self.rotate(request, self.get_queryset(request).filter(pk=found.pk)) or self._list()
+            return self._list()
+        extra = {
+            **(extra_context or {}),
+            "may_revoke": self.has_revoke_permission(request),
+            "may_rotate": self.has_rotate_permission(request),
+        }
         return super().change_view(request, object_id, form_url, extra)
+
+
+def _person(request: HttpRequest) -> User:
+    """Who asks. The services decide again whether they may."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
+def people_of(request: HttpRequest) -> QuerySet[User]:
+    """Those whom this person may see: a platform's superuser all, anyone else those of their own tenant."""
+    people = User.objects.all()
+    if request.user.is_superuser:  # type: ignore[union-attr]
+        return people
+    tenant = request_tenant(request)
+    placed = StaffMember.objects.filter(user_id=OuterRef("pk"))
+    if tenant == DEFAULT_TENANT:
+        return people.filter(~Exists(placed.exclude(tenant=tenant)))
+    return people.filter(Exists(placed.filter(tenant=tenant)))
 
 
 @admin.register(StaffMember)
@@ -147,20 +233,26 @@ class StaffMemberAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return () if request.user.is_superuser else ("tenant",)  # type: ignore[union-attr]
 
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        kwargs["queryset"] = people_of(request)  # nobody is taken over from another tenant
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
     def save_model(self, request: HttpRequest, obj: StaffMember, form: Any, change: bool) -> None:
         if not request.user.is_superuser:  # type: ignore[union-attr]
             obj.tenant = request_tenant(request)
         super().save_model(request, obj, form, change)
 
 
+admin.site.login_form = LoginForm
 admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
 @admin.register(User)
 class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
-    """People and their roles. Only a superuser touches superusers; people leave by losing `active`, not by deletion,
-    since what they did keeps pointing at them. Each role given or taken is an audit row."""
+    """The tenant's people and their roles. Only a superuser touches superusers, and nobody their own roles; people
+    leave by losing `active`, not by deletion, since what they did keeps pointing at them. Each role given or taken is
+    an audit row."""
 
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -173,9 +265,22 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         allowed = super().has_change_permission(request, obj)
         return allowed and (obj is None or not obj.is_superuser or request.user.is_superuser)  # type: ignore[union-attr]
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(pk__in=people_of(request).values("pk"))
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        fields = ("last_login", "date_joined")
-        return fields if request.user.is_superuser else (*fields, "is_superuser", "user_permissions")  # type: ignore[union-attr]
+        fields: tuple[str, ...] = ("last_login", "date_joined")
+        if request.user.is_superuser:  # type: ignore[union-attr]
+            return fields
+        if obj is not None and obj.pk == request.user.pk:
+            fields = (*fields, "groups")
+        return (*fields, "is_superuser", "user_permissions")
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        tenant = request_tenant(request)
+        if not change and tenant != DEFAULT_TENANT:
+            StaffMember.objects.create(user=obj, tenant=tenant)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         person: User = form.instance

@@ -31,6 +31,10 @@ class AgentPrincipal(models.Model):
     created_at = models.DateTimeField(_("created"), default=now, editable=False)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
     revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True, editable=False)
+    # The key that rotation put in its place; it can be rotated once.
+    replaced_by = IdField(_("replaced by"), blank=True, default="", db_default="", editable=False)
+    # Behind by up to LAST_USED_SECONDS: a use costs no write.
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
 
     class Meta:
         app_label = "guard"
@@ -41,6 +45,73 @@ class AgentPrincipal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.agent} {self.principal_id}"
+
+
+class TokenFamily(models.Model):
+    """All tokens that descend from one exchange of a key: the refresh token of the present generation is the only one
+    that is taken. It does not say for whom they are: the tokens do, and an erased customer leaves nothing here."""
+
+    family_id = IdField(primary_key=True, default=new_id, editable=False)
+    tenant = IdField(_("tenant"))
+    principal_id = IdField(_("principal"))
+    generation = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(_("created"), default=now)
+    refreshed_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(_("expires"))  # of the refresh token of the present generation
+    revoked_at = models.DateTimeField(_("revoked"), null=True)
+
+    class Meta:
+        app_label = "guard"
+        db_table = "token_family"
+        verbose_name = _("token family")
+        verbose_name_plural = _("token families")
+        # prune
+        indexes = [models.Index(fields=["expires_at"], name="token_family_expires")]
+
+    def __str__(self) -> str:
+        return self.family_id
+
+
+class RevokedToken(models.Model):
+    """The blacklist that `guard:token:{jti}` mirrors: a token's jti, or the family of all of its tokens."""
+
+    jti = IdField(primary_key=True)
+    tenant = IdField(_("tenant"))
+    revoked_at = models.DateTimeField(_("revoked"), default=now)
+    expires_at = models.DateTimeField(_("expires"))  # of the last token that the row stops
+
+    class Meta:
+        app_label = "guard"
+        db_table = "revoked_token"
+        verbose_name = _("revoked token")
+        verbose_name_plural = _("revoked tokens")
+        # prune
+        indexes = [models.Index(fields=["expires_at"], name="revoked_token_expires")]
+
+    def __str__(self) -> str:
+        return self.jti
+
+
+class LoginCount(models.Model):
+    """Failed logins of an address or an account: what the counters in Redis are made from when it is away.
+
+    scope: as in `guard:login:{scope}:{date}`: an address in hex, or `u-` and a keyed hash of the account.
+    """
+
+    scope = IdField(primary_key=True)
+    failures = models.PositiveIntegerField(default=0)
+    ends_at = models.DateTimeField()  # of the window, or of the lock that came of it
+
+    class Meta:
+        app_label = "guard"
+        db_table = "login_count"
+        verbose_name = _("failed logins")
+        verbose_name_plural = _("failed logins")
+        # prune
+        indexes = [models.Index(fields=["ends_at"], name="login_count_ends")]
+
+    def __str__(self) -> str:
+        return self.scope
 
 
 class StaffMember(models.Model):
@@ -56,6 +127,7 @@ class StaffMember(models.Model):
         db_table = "staff_member"
         verbose_name = _("staff member")
         verbose_name_plural = _("staff members")
+        permissions = [("unmask_customer", "Can see a customer's name and id in clear")]
 
     def __str__(self) -> str:
         return f"{self.user_id} {self.tenant}"  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -51,6 +52,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        # Django drops an action that a person may not take and says that none was chosen: a refusal is told, and kept.
+        if request.method == "POST" and request.POST.get("action"):
+            named = request.POST["action"]
+            if named in {_name(one) for one in self.actions or ()} and named not in self.get_actions(request):
+                raise PermissionDenied
         title = capfirst(self.opts.verbose_name_plural)
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
@@ -59,6 +65,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_search_fields(self, request: HttpRequest) -> Any:
         return [f"{name}__exact" for name in self.exact_search]
+
+
+def _name(action: Any) -> str:
+    return action if isinstance(action, str) else str(action.__name__)
 
 
 def pretty(value: Any) -> SafeString:
