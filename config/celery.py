@@ -40,7 +40,13 @@ app = Celery("xinghuo", amqp=_QuickAMQP)
 # Celery's "current app" is per thread; without a default, threads of a web server would talk to another broker.
 app.set_default()
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["memory.sessions", "memory.profiles", "memory.core", "memory.erasure", "risk.rules", "risk.alerts", "risk.feed"])
+app.autodiscover_tasks(
+    [
+        "guard.audit",
+        *("memory.sessions", "memory.profiles", "memory.core", "memory.erasure"),
+        *("risk.rules", "risk.alerts", "risk.feed"),
+    ]
+)
 
 
 @task_prerun.connect

@@ -6,7 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
-from config.base.fields import CanonicalJSONField, IdField
+from config.base.fields import CanonicalJSONField, IdField, WholeTextField
 
 
 class ActorType(models.TextChoices):
@@ -178,6 +178,24 @@ VOCABULARY: dict[str, frozenset[str]] = {
 }
 
 
+# What was seen, and has happened or not whatever is written of it. Only these may be lost (services.observe): of all
+# else the row is part of the decision, and without it there is none.
+OBSERVATIONS: dict[str, frozenset[str]] = {
+    E_.AUTHN: frozenset({D_.FAILURE}),  # no login came of it
+    E_.ADMISSION: VOCABULARY[E_.ADMISSION],  # the caller is turned away all the same
+    E_.INPUT_GUARD: frozenset({D_.FLAGGED, D_.MASKED}),
+    E_.OUTPUT_GUARD: frozenset({D_.FLAGGED, D_.MASKED}),
+    E_.ACTOR_BLOCK: frozenset({D_.EXPIRED}),
+    E_.AGENT_PAUSE: frozenset({D_.EXPIRED}),
+    E_.AGENT_BEHAVIOR_DETECTED: VOCABULARY[E_.AGENT_BEHAVIOR_DETECTED],
+    E_.RULE_SCAN: VOCABULARY[E_.RULE_SCAN],
+    E_.DATA_IMPORT: VOCABULARY[E_.DATA_IMPORT],
+    E_.CARD_ACTION: frozenset({D_.STALE_DROPPED}),
+    E_.NOTIFICATION: VOCABULARY[E_.NOTIFICATION],
+    E_.AUDIT_VERIFY: VOCABULARY[E_.AUDIT_VERIFY],
+}
+
+
 class AuditLog(models.Model):
     """One decision or observation. No foreign keys: a row must outlive everything that it speaks of."""
 
@@ -195,6 +213,11 @@ class AuditLog(models.Model):
     risk_score = models.PositiveSmallIntegerField(_("score"), null=True, blank=True)
     trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
     input_summary = CanonicalJSONField(_("summary"), default=dict, blank=True)
+    # The pseudonym of the customer that the row is about, wherever else in the row it stands.
+    customer = IdField(_("customer"), blank=True, default="", db_default="", editable=False)
+    # `key id:hex`, keyed over all of the row but its id: whoever changes or adds a row before it is sealed lacks the
+    # key. Empty in rows that are older than the seals.
+    mac = models.CharField(max_length=96, blank=True, default="", db_default="", editable=False)
 
     class Meta:
         app_label = "guard"
@@ -202,6 +225,7 @@ class AuditLog(models.Model):
         verbose_name = _("audit record")
         verbose_name_plural = _("audit log")
         ordering = ["-id"]
+        permissions = [("export_auditlog", "Can export the audit log")]
         indexes = [
             # RISK-008: one advisor's refusals and trade requests in a window
             models.Index(fields=["tenant", "actor_id", "event_type", "at"], name="audit_actor_event_at"),
@@ -211,7 +235,67 @@ class AuditLog(models.Model):
             models.Index(fields=["tenant", "event_type", "at"], name="audit_event_at"),
             # support: everything under one trace
             models.Index(fields=["trace_id"], name="audit_trace"),
+            # console and RISK-008: everything about one customer
+            models.Index(fields=["tenant", "customer", "id"], name="audit_customer"),
+            # console: everything between two moments
+            models.Index(fields=["tenant", "at"], name="audit_at"),
         ]
 
     def __str__(self) -> str:
         return f"{self.event_type}/{self.decision} {self.object_type} {self.object_id}"
+
+
+class AuditSeal(models.Model):
+    """One link of the chain that makes `audit_log` tamper-evident: what it covers, and the mac over all of itself.
+
+    INSERT only, as the log. See sealing.py for how one is made and verifying.py for what each column is good for.
+    """
+
+    number = models.BigIntegerField(_("number"), primary_key=True)  # 1, 2, 3 …: two sealers cannot make the same
+    at = models.DateTimeField(_("at"))
+    # It speaks of the ids from_id < id <= head_id, and of late rows among the ids that earlier seals found missing.
+    from_id = models.BigIntegerField(_("from id"))
+    head_id = models.BigIntegerField(_("up to id"))
+    members = CanonicalJSONField(_("members"))  # [[first, last], …], ascending
+    count = models.PositiveIntegerField(_("rows"))
+    total = models.BigIntegerField(_("rows so far"))
+    opened = CanonicalJSONField(_("missing ids"))  # ids that were not there, and may yet come
+    closed = CanonicalJSONField(_("ids given up"))  # of those: no row may ever come
+    oldest_open = models.BigIntegerField()  # the earliest seal with an id that is still open after this one; 0: none
+    adopted = models.BigIntegerField(default=0)  # rows up to this id may lack a mac of their own; told by seal 1
+    digest = models.CharField(_("digest"), max_length=64)  # SHA-256 over the members' canonical bytes
+    leaves = WholeTextField()  # 16 bytes of each member's own SHA-256, base64: they name the row that was changed
+    previous_mac = models.CharField(max_length=64, blank=True)
+    key_id = models.CharField(_("key"), max_length=24)
+    mac = models.CharField(_("mac"), max_length=64)
+
+    class Meta:
+        app_label = "guard"
+        db_table = "audit_seal"
+        verbose_name = _("audit seal")
+        verbose_name_plural = _("audit seals")
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"seal {self.number}"
+
+
+class CustomerPseudonym(models.Model):
+    """The key from which a customer's name in the audit log is made. Without it nobody can tell whose rows they are."""
+
+    # A keyed hash of tenant and customer id: the table does not name the customer either.
+    lookup = models.CharField(max_length=64, primary_key=True)
+    tenant = IdField(_("tenant"))
+    key = models.CharField(max_length=64)
+    created_at = models.DateTimeField(_("created"), default=now)
+
+    class Meta:
+        app_label = "guard"
+        db_table = "customer_pseudonym"
+        verbose_name = _("customer pseudonym")
+        verbose_name_plural = _("customer pseudonyms")
+        # erasing a tenant
+        indexes = [models.Index(fields=["tenant"], name="pseudonym_tenant")]
+
+    def __str__(self) -> str:
+        return self.lookup[:8]

@@ -1,4 +1,4 @@
-"""Triggers that make `audit_log` INSERT-only, reinstalled after every migrate.
+"""Triggers that make `audit_log` and `audit_seal` INSERT-only, reinstalled after every migrate.
 
 What they cannot refuse: TRUNCATE and DROP TABLE fire no triggers on MariaDB and MySQL, nor does whoever owns the
 SQLite file need SQL at all. In production the application's account has neither the DROP nor the TRIGGER privilege
@@ -9,72 +9,83 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from config.base.clock import now
+
 TABLE = "audit_log"
-_UPDATE, _DELETE, _REPLACE = "audit_log_refuse_update", "audit_log_refuse_delete", "audit_log_refuse_replace"
-_MARK = "audit_log accepts INSERT only"
+# Table -> its primary key.
+TABLES = {TABLE: "id", "audit_seal": "number"}
+_ACCEPTS = "accepts INSERT only"
 
 
-def _create_sql(vendor: str) -> dict[str, str]:
-    """The statement that creates each trigger, by name."""
-    if vendor != "sqlite":
-        # REPLACE and ON DUPLICATE KEY UPDATE fire the DELETE and UPDATE triggers here.
-        return {
-            name: f"CREATE TRIGGER {name} BEFORE {verb} ON {TABLE} FOR EACH ROW "
-            f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{_MARK}: {verb} refused'"
-            for name, verb in ((_UPDATE, "UPDATE"), (_DELETE, "DELETE"))
-        }
-    refusals = {
-        name: f"CREATE TRIGGER {name} BEFORE {verb} ON {TABLE} FOR EACH ROW "
-        f"BEGIN SELECT RAISE(ABORT, '{_MARK}: {verb} refused'); END"
-        for name, verb in ((_UPDATE, "UPDATE"), (_DELETE, "DELETE"))
-    }
-    # SQLite's INSERT OR REPLACE removes the old row without firing DELETE triggers (recursive_triggers is off).
-    refusals[_REPLACE] = (
-        f"CREATE TRIGGER {_REPLACE} BEFORE INSERT ON {TABLE} FOR EACH ROW "  # noqa: S608 - constants
-        f"WHEN EXISTS (SELECT 1 FROM {TABLE} WHERE id = NEW.id) "
-        f"BEGIN SELECT RAISE(ABORT, '{_MARK}: REPLACE refused'); END"
-    )
-    return refusals
+def _create_sql(vendor: str) -> dict[str, tuple[str, str]]:
+    """Of each trigger, by name: its table, and the statement that creates it."""
+    made: dict[str, tuple[str, str]] = {}
+    for table, key in TABLES.items():
+        for verb in ("UPDATE", "DELETE"):
+            name = f"{table}_refuse_{verb.lower()}"
+            refusal = f"{table} {_ACCEPTS}: {verb} refused"
+            # REPLACE and ON DUPLICATE KEY UPDATE fire the DELETE and UPDATE triggers on MariaDB and MySQL.
+            act = f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{refusal}'"
+            if vendor == "sqlite":
+                act = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
+            made[name] = (table, f"CREATE TRIGGER {name} BEFORE {verb} ON {table} FOR EACH ROW {act}")
+        if vendor == "sqlite":
+            # SQLite's INSERT OR REPLACE removes the old row without firing DELETE triggers (recursive_triggers is off).
+            name = f"{table}_refuse_replace"
+            made[name] = (
+                table,
+                f"CREATE TRIGGER {name} BEFORE INSERT ON {table} FOR EACH ROW "  # noqa: S608 - constants
+                f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key}) "
+                f"BEGIN SELECT RAISE(ABORT, '{table} {_ACCEPTS}: REPLACE refused'); END",
+            )
+    return made
 
 
 class _NotRefused(Exception):
     pass
 
 
-def _not_refused(connection: BaseDatabaseWrapper) -> list[str]:
-    """Names of the triggers that do not do their work, by trying: change and delete a row in transactions that are
-    rolled back whatever happens. Needs no right beyond those that serving needs."""
-    from guard.audit.models import AuditLog, Decision, EventType
+def _probe(table: str) -> models.Model:
+    """A row to try the triggers on where the table has none; rolled back whatever happens."""
+    from guard.audit.models import AuditLog, AuditSeal, Decision, EventType
 
-    attempts = {
-        _UPDATE: f"UPDATE {TABLE} SET code = code WHERE id = %s",  # noqa: S608 - a constant
-        _DELETE: f"DELETE FROM {TABLE} WHERE id = %s",  # noqa: S608 - a constant
-    }
+    if table == TABLE:
+        return AuditLog(
+            tenant="default", event_type=EventType.AUDIT_VERIFY, decision=Decision.PASSED, actor_id="doctor"
+        )
+    nothing: dict[str, Any] = {"members": [], "opened": [], "closed": []}
+    numbers = dict.fromkeys(("number", "from_id", "head_id", "count", "total", "oldest_open"), 0)
+    return AuditSeal(at=now(), **nothing, **numbers)
+
+
+def _not_refused(connection: BaseDatabaseWrapper, tables: set[str]) -> list[str]:
+    """Of these tables, names of the triggers that do not do their work, by trying: change and delete a row in
+    transactions that are rolled back whatever happens. Needs no right beyond those that serving needs."""
     gone = []
-    for name, attempt in attempts.items():
-        try:
-            with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-                cursor.execute(f"SELECT id FROM {TABLE} ORDER BY id LIMIT 1")  # noqa: S608 - a constant
-                row = cursor.fetchone()
-                if row is None:
-                    probe = AuditLog(
-                        tenant="default",
-                        event_type=EventType.AUDIT_VERIFY,
-                        decision=Decision.PASSED,
-                        actor_id="doctor",
-                    )
-                    probe.save(using=connection.alias)
-                    row = (probe.pk,)
-                cursor.execute(attempt, row)
-                raise _NotRefused
-        except _NotRefused:
-            gone.append(name)
-        except DatabaseError as error:
-            if _MARK not in str(error):
-                raise
+    for table, key in ((table, TABLES[table]) for table in sorted(tables)):
+        attempts = {
+            f"{table}_refuse_update": f"UPDATE {table} SET {key} = {key} WHERE {key} = %s",  # noqa: S608 - constants
+            f"{table}_refuse_delete": f"DELETE FROM {table} WHERE {key} = %s",  # noqa: S608 - constants
+        }
+        for name, attempt in attempts.items():
+            try:
+                with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+                    cursor.execute(f"SELECT {key} FROM {table} ORDER BY {key} LIMIT 1")  # noqa: S608 - constants
+                    row = cursor.fetchone()
+                    if row is None:
+                        probe = _probe(table)
+                        probe.save(using=connection.alias, force_insert=True)
+                        row = (probe.pk,)
+                    cursor.execute(attempt, row)
+                    raise _NotRefused
+            except _NotRefused:
+                gone.append(name)
+            except DatabaseError as error:
+                if _ACCEPTS not in str(error):
+                    raise
     return gone
 
 
@@ -85,29 +96,33 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
     they are tried.
     """
     if connection.vendor == "sqlite":
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN (%s, %s)"
     else:
         query = (
             "SELECT trigger_name, action_statement FROM information_schema.triggers "
-            "WHERE event_object_schema = DATABASE() AND event_object_table = %s"
+            "WHERE event_object_schema = DATABASE() AND event_object_table IN (%s, %s)"
         )
     with connection.cursor() as cursor:
-        cursor.execute(query, [TABLE])
+        cursor.execute(query, list(TABLES))
         bodies = dict(cursor.fetchall())
-    names = list(_create_sql(connection.vendor))
-    if connection.vendor != "sqlite" and any(bodies.get(name) is None for name in names):
-        return _not_refused(connection)
-    return [name for name in names if _MARK not in bodies.get(name, "")]
+    wanted = _create_sql(connection.vendor)
+    unseen = {table for name, (table, _sql) in wanted.items() if bodies.get(name) is None}
+    if connection.vendor != "sqlite" and unseen:
+        there = set(connection.introspection.table_names())
+        absent = [name for name, (table, _sql) in wanted.items() if table in unseen - there]
+        return absent + _not_refused(connection, set(TABLES) & there)
+    return [name for name, (table, _sql) in wanted.items() if f"{table} {_ACCEPTS}" not in bodies.get(name, "")]
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
     """Creates what is missing, replaces what was made harmless; harmless to repeat."""
     gone = missing(connection)
-    statements = _create_sql(connection.vendor)
+    there = set(connection.introspection.table_names())
     with connection.cursor() as cursor:
-        for name in gone:
-            cursor.execute(f"DROP TRIGGER IF EXISTS {name}")
-            cursor.execute(statements[name])
+        for name, (table, statement) in _create_sql(connection.vendor).items():
+            if name in gone and table in there:
+                cursor.execute(f"DROP TRIGGER IF EXISTS {name}")
+                cursor.execute(statement)
 
 
 def drop(connection: BaseDatabaseWrapper) -> None:

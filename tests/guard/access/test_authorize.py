@@ -12,6 +12,7 @@ from guard.access.matrix import MATRIX, Resource
 from guard.access.models import Agent
 from guard.access.services import Caller, authorize
 from guard.audit.models import AuditLog
+from guard.audit.pseudonyms import of as pseudonym_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,7 +94,9 @@ def test_a_refusal_is_one_committed_row_with_what_risk_008_looks_for() -> None:
     assert (row.event_type, row.decision, row.code, row.actor_type, row.actor_id) == (
         "authz", "forbidden", "NOT_OWNER", "agent", "wei",
     )  # fmt: skip
-    assert row.input_summary == {"code": "NOT_OWNER", "action": "write", "target": "alice", "customer_id": "alice"}
+    name = pseudonym_of("default", "alice")
+    assert row.input_summary == {"code": "NOT_OWNER", "action": "write", "target": name, "customer_id": name}
+    assert (row.object_id, row.customer) == (name, name)
     assert len(row.trace_id) == 32
     assert not connection.in_atomic_block
 

@@ -21,6 +21,7 @@ from guard.access import services
 from guard.access.models import AgentPrincipal
 from guard.access.services import authenticate, issue_key, revoke_key
 from guard.audit.models import AuditLog
+from guard.audit.pseudonyms import of as pseudonym_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -132,8 +133,8 @@ def test_a_bound_key_needs_no_header_and_refuses_another_actor() -> None:
         assert (row.decision, row.input_summary["code"], row.actor_id, row.object_id) == (
             "forbidden",
             "NOT_OWNER",
-            "alice",
-            other,
+            pseudonym_of("default", "alice"),
+            pseudonym_of("default", other),
         )
     for odd in ("alice ", "a:b", "x" * 300):
         assert code_of(key=issued.key, actor_id=odd) == "INVALID_ID"

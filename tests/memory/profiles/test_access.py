@@ -8,6 +8,7 @@ import pytest
 
 from config.base.errors import DomainError
 from guard.audit.models import AuditLog
+from guard.audit.pseudonyms import of as pseudonym_of
 from memory.profiles import selectors, services
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3
 from tests.memory.profiles.helpers import ALICE, BOB, LIN, WEI, make_agent, make_assignment, make_caller
@@ -94,10 +95,11 @@ def test_the_matrix(agent: str, layer: str, verb: str, whose: str, answer: str) 
     assert response["Content-Type"] == "application/problem+json"
     [row] = rows
     assert (row.event_type, row.decision, row.code) == ("authz", "forbidden", answer)
-    assert (row.agent, row.actor_type, row.actor_id) == (agent, ACTOR_TYPE[agent], caller.actor_id)
-    customer_id = BOB if whose == "bob" else ALICE
+    name = pseudonym_of("default", BOB if whose == "bob" else ALICE)
+    actor = pseudonym_of("default", caller.actor_id) if agent == "customer" else caller.actor_id
+    assert (row.agent, row.actor_type, row.actor_id, row.customer) == (agent, ACTOR_TYPE[agent], actor, name)
     assert row.input_summary["code"] == answer
-    assert (row.input_summary["customer_id"], row.input_summary["target"], row.object_id) == (customer_id,) * 3
+    assert (row.input_summary["customer_id"], row.input_summary["target"], row.object_id) == (name,) * 3
     assert row.trace_id == response["X-Trace-Id"]
     for model in (CustomerProfileL1, CustomerProfileL2, CustomerProfileL3):
         assert not model.objects.exclude(version=1).exists()

@@ -10,6 +10,7 @@ import pytest
 
 from config.base.errors import DomainError
 from guard.audit.models import AuditLog
+from guard.audit.pseudonyms import of as pseudonym_of
 from memory.profiles import services
 from memory.profiles.models import CustomerProfileL2, CustomerProfileL3
 from memory.profiles.schemas import L2Own, L3Internal, L3Own, Line, Strict
@@ -134,7 +135,7 @@ def test_a_refused_write_of_l2_is_one_row_without_the_words(path: str) -> None:
     assert not CustomerProfileL2.objects.exists()
     [row] = AuditLog.objects.all()
     assert (row.event_type, row.decision, row.object_type) == ("profile_write", "refused", "profile_l2")
-    assert (row.object_id, row.actor_id, row.input_summary["fields"]) == (ALICE, WEI, [path])
+    assert (row.object_id, row.actor_id, row.input_summary["fields"]) == (pseudonym_of("default", ALICE), WEI, [path])
     assert "chemo" not in f"{row.input_summary} {refusal.value.detail} {refusal.value.extra}"
 
 
@@ -250,7 +251,8 @@ def test_a_refused_write_of_l3_is_one_row_without_the_words(payload: dict[str, A
     assert not CustomerProfileL3.objects.exists()
     [row] = AuditLog.objects.all()
     assert (row.event_type, row.decision, row.object_type) == ("profile_write", "refused", "profile_l3")
-    assert row.input_summary == {"code": "INVALID_REQUEST", "customer_id": ALICE, "fields": [field]}
+    name = pseudonym_of("default", ALICE)
+    assert row.input_summary == {"code": "INVALID_REQUEST", "customer_id": name, "fields": [field]}
 
 
 def test_long_texts_are_looked_at_in_a_moment() -> None:

@@ -11,6 +11,7 @@ from django.db import connections
 
 from config.base.errors import DomainError
 from guard.audit.models import AuditLog
+from guard.audit.pseudonyms import of as pseudonym_of
 from memory.profiles import selectors, services
 from memory.profiles.models import CustomerProfileL1, ProfileChange
 from tests.memory.profiles.helpers import ALICE, make_caller
@@ -48,9 +49,10 @@ def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
 def test_each_write_is_a_version_and_one_audit_row() -> None:
     assert (write("teacher").version, write("judge").version) == (1, 2)
     rows = list(AuditLog.objects.order_by("id"))
+    name = pseudonym_of("default", ALICE)
     assert [
         (row.event_type, row.decision, row.actor_type, row.actor_id, row.object_type, row.object_id) for row in rows
-    ] == [("profile_write", "written", "customer", ALICE, "profile_l1", ALICE)] * 2
+    ] == [("profile_write", "written", "customer", name, "profile_l1", name)] * 2
     assert [row.input_summary["version"] for row in rows] == [1, 2]
     row = CustomerProfileL1.objects.get()
     assert (row.updated_by, row.trace_id) == (ALICE, rows[1].trace_id)

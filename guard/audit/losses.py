@@ -1,0 +1,87 @@
+"""Observations that could not be written: counted, alarmed, and told in the audit log itself once it takes rows again.
+
+The count lives in Redis, for the database is what has just failed; where Redis is away too, in the process, until the
+next chance. Nothing of a lost row is kept but its event: its content belongs into the log or nowhere.
+
+Redis down: counted in the process (local), nothing waits beyond one time-out a second. Restarted: nothing is lost
+that its file holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from datetime import datetime
+from typing import NamedTuple
+
+from config.base.clock import from_micros, now, to_micros
+from config.base.redis import RedisUnavailable, state, translated
+from guard.audit.keys import LOST, LOST_SECONDS
+
+logger = logging.getLogger(__name__)
+
+_unsaved: Counter[str] = Counter()  # event -> losses that Redis does not know of yet
+_lock = threading.Lock()
+
+
+class Losses(NamedTuple):
+    """total: of the last days, 0 once there was none for 7 days. untold: not in the audit log yet, by event."""
+
+    total: int
+    untold: dict[str, int]
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+def count_loss(event_type: str, error: BaseException) -> None:
+    """One observation was lost. The line names the event and the kind of error, nothing of the row."""
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else ""
+    logger.error("audit: an observation was lost: %s (%s %s)", event_type, type(error).__name__, number)
+    with _lock:
+        _unsaved[event_type] += 1
+    save_losses()
+
+
+def save_losses() -> bool:
+    """What this process has counted, to Redis. Costs nothing where there is nothing. Never raises for an outage."""
+    if not _unsaved:
+        return True
+    with _lock:
+        counted = dict(_unsaved)
+        _unsaved.clear()
+    name, moment = LOST(), to_micros(now())
+    try:
+        with translated():
+            pipe = state().pipeline(transaction=True)
+            for event_type, many in counted.items():
+                pipe.hincrby(name, f"untold:{event_type}", many)
+            pipe.hincrby(name, "total", sum(counted.values()))
+            pipe.hsetnx(name, "first_at", moment)
+            pipe.hset(name, "last_at", moment)
+            pipe.expire(name, LOST_SECONDS)
+            pipe.execute()
+    except RedisUnavailable:
+        with _lock:
+            _unsaved.update(counted)
+        return False
+    return True
+
+
+def read_losses() -> Losses:
+    """What was lost. 1 round trip. Errors: RedisUnavailable."""
+    with translated():
+        found = state().hgetall(LOST())
+    untold = {name[7:]: int(many) for name, many in found.items() if name.startswith("untold:") and int(many) > 0}
+    moments = {name: from_micros(int(found[name])) for name in ("first_at", "last_at") if name in found}
+    return Losses(int(found.get("total", 0)), untold, moments.get("first_at"), moments.get("last_at"))
+
+
+def told(untold: dict[str, int]) -> None:
+    """These are in the audit log now. Errors: RedisUnavailable: they may be told a second time."""
+    with translated():
+        pipe = state().pipeline(transaction=True)
+        for event_type, many in untold.items():
+            pipe.hincrby(LOST(), f"untold:{event_type}", -many)
+        pipe.hdel(LOST(), "first_at")
+        pipe.execute()
