@@ -1,6 +1,24 @@
 """Re-exports, so that Django finds the tables of the rooms."""
 
-from guard.access.models import AgentPrincipal, StaffMember
+from guard.access.models import AgentPrincipal, LoginCount, RevokedToken, StaffMember, TokenFamily
+from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, BudgetLedger, BudgetMonth, Fence
 from guard.audit.models import AuditLog, AuditSeal, CustomerPseudonym
+from guard.locks.models import LockFence
 
-__all__ = ["AgentPrincipal", "AuditLog", "AuditSeal", "CustomerPseudonym", "StaffMember"]
+__all__ = [
+    "ActorBlock",
+    "AdmissionLimit",
+    "AgentPause",
+    "BudgetLedger",
+    "BudgetMonth",
+    "Fence",
+    "AgentPrincipal",
+    "AuditLog",
+    "AuditSeal",
+    "CustomerPseudonym",
+    "LockFence",
+    "LoginCount",
+    "RevokedToken",
+    "StaffMember",
+    "TokenFamily",
+]
