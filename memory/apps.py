@@ -11,7 +11,7 @@ class MemoryConfig(AppConfig):
         from memory.core import keeping as core_keeping
         from memory.core.importer import on_customers_changed
         from memory.core.selectors import is_assigned
-        from memory.erasure import caches, keeping, principals, registry
+        from memory.erasure import caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
         from memory.profiles.core_sync import forget_core_fields
         from memory.sessions import erasing as sessions
@@ -19,7 +19,7 @@ class MemoryConfig(AppConfig):
         register_assignment_resolver(is_assigned)
         on_customers_changed(forget_core_fields)
         # In this order they are removed: who may write first, what only the names of keys tell of last.
-        for part in (principals.PART, sessions.PART, profiles.PART, caches.PART):
+        for part in (principals.PART, sessions.PART, profiles.PART, caches.PART, pseudonyms.PART):
             registry.register(part)
         keeping.register_own()
         core_keeping.register_own()

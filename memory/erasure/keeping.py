@@ -9,7 +9,7 @@ EVIDENCE = "statutory evidence, kept for its legal period"
 
 def register_own() -> None:
     for name, ground in {
-        "audit_log": f"{EVIDENCE}; the log accepts INSERT only",
+        "audit_log": f"{EVIDENCE}; the customer under a pseudonym whose key is destroyed",
         "agent_session": "ids of erased sessions, without a person: they refuse late writers and are not used again",
         "customer_tombstone": "a keyed hash of the customer, which refuses whoever writes for them later",
         "legal_hold": "released holds, under a pseudonym",

@@ -73,7 +73,7 @@ def found_in_database(text: str) -> list[str]:
     places = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
-            if table.startswith("django_") or table == "audit_log":
+            if table.startswith("django_"):
                 continue
             for column in connection.introspection.get_table_description(cursor, table):
                 name = connection.ops.quote_name(column.name)
