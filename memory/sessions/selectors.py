@@ -144,18 +144,18 @@ def _message_of(row: AgentMessage | Entry) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Entries of a page that MySQL has, oldest first; whether there are older ones, and the role of the last of those;
-    and what stands before them all."""
+    """Entries of a page, oldest first; whether there are older ones, and number and role of the last of those; and what
+    stands before them all."""
 
     messages: list[Message]
     more: bool
-    before: str
+    before: tuple[int, str]
     pin: Message | None
     spans: tuple[Span, ...]
 
     def page(self, limit: int) -> Page:
         if self.more:
-            roles = [self.before, *(message.role for message in self.messages)]
+            roles = [self.before[1], *(message.role for message in self.messages)]
             messages = self.messages[_orphans(roles) :]
             return Page(messages, messages[0].seq, DATABASE)
         if self.pin is not None and len(self.messages) < limit:
@@ -171,9 +171,9 @@ def page_from_mysql(owner: Owner, *, limit: int, before: int | None, view: str =
 def _stored_page(owner: Owner, limit: int, before: int | None, view: str) -> _Stored:
     path = tree_of(owner).head()
     spans = path.view if view == ACTIVE else path.full
-    found = along(spans, "pk", "role", "size", limit=limit + 1, before=before)
+    found = along(spans, "pk", "seq", "role", "size", limit=limit + 1, before=before)
     total, count = 0, 0
-    for _pk, _role, size in found[:limit]:
+    for *_, size in found[:limit]:
         total += size
         if count and total > PAGE_BYTES:
             break
@@ -182,7 +182,7 @@ def _stored_page(owner: Owner, limit: int, before: int | None, view: str) -> _St
     more = count < len(found)
     # Asked for only where it may be shown: at the beginning of what is shown.
     pin = None if more or view != ACTIVE else pinned(path)
-    before_them = found[count][1] if more else ""
+    before_them = found[count][1:3] if more else (0, "")
     messages = [_message_of(row) for row in rows]
     return _Stored(messages, more, before_them, None if pin is None else _message_of(pin), spans)
 
@@ -190,25 +190,30 @@ def _stored_page(owner: Owner, limit: int, before: int | None, view: str) -> _St
 def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | None, top: int) -> Page:
     """A page of MySQL's, completed from the stream where numbers are missing that may still be on their way."""
     stored = _stored_page(owner, limit, before, view)
-    low = stored.messages[0].seq if stored.more else first
-    if low is None or count_between(stored.spans, low, top) == len(stored.messages):
+    low = stored.before[0] if stored.more else first
+    if low is None or count_between(stored.spans, low, top) == len(stored.messages) + stored.more:
         return stored.page(limit)
     # Missing: queued, or never used (an outage). The stream first, then MySQL again: an entry is in one of them.
     queued = [entry for entry in undrained(owner, shared=True) if before is None or entry.seq < before]
     stored = _stored_page(owner, limit, before, view)
-    floor = stored.messages[0].seq if stored.more else 0
     there = {message.seq for message in stored.messages}
     extra = [
         entry
         for entry in queued
-        if entry.seq > floor and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
+        if entry.seq > stored.before[0] and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
     ]
     # Asked once more: during an outage the same entry may have come another way, and have its place on another page.
-    extra = not_in_mysql(extra)
+    extra = sorted(not_in_mysql(extra), key=lambda entry: entry.seq)
+    # Some may lie between the page's first entry in MySQL and the one before it: those are of the page before.
+    floor = stored.messages[0].seq if stored.more else 0
+    while extra and extra[0].seq < floor:
+        earlier = extra.pop(0)
+        stored = replace(stored, before=(earlier.seq, earlier.role))
     merged = sorted([*stored.messages, *map(_message_of, extra)], key=lambda message: message.seq)
-    if len(merged) <= limit:
-        return replace(stored, messages=merged).page(limit)
-    return replace(stored, messages=merged[-limit:], more=True, before=merged[-limit - 1].role).page(limit)
+    if len(merged) > limit:
+        last = merged[-limit - 1]
+        stored = replace(stored, more=True, before=(last.seq, last.role))
+    return replace(stored, messages=merged[-limit:]).page(limit)
 
 
 def with_whole(owner: Owner, messages: Sequence[Message]) -> list[Message]:

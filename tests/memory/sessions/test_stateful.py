@@ -333,12 +333,18 @@ class Conversations(Writing):
             else:
                 assert parents[node.entry_id] in {"", *(one.entry_id for one in path_to(node.parent))}
         if not talk.deleted:
-            page = treeview.read_tree(caller=ALICE, session_id=talk.session_id, limit=200)
-            active = {node.entry_id for node in path_to(talk.head)}
-            assert [(one.entry_id, one.seq) for one in page.items if one.active] == [
-                (node.entry_id, node.seq) for node in path_to(talk.head)
-            ]
-            assert active == {one.entry_id for one in page.items if one.active}
+            found, after = [], 0
+            while True:
+                page = treeview.read_tree(caller=ALICE, session_id=talk.session_id, limit=70, after_seq=after)
+                found += page.items
+                if page.next is None:
+                    break
+                after = page.next
+            shared = [(node.entry_id, node.seq) for node in path_to(talk.floor)]
+            assert [(one.entry_id, one.seq) for one in found] == [*shared, *((n.entry_id, n.seq) for n in talk.own)]
+            leading = [(node.entry_id, node.seq) for node in path_to(talk.head)]
+            assert [(one.entry_id, one.seq) for one in found if one.active] == leading
+            assert page.head == (leading[-1] if leading else None)
 
 
 def test_whatever_happens_the_model_and_the_database_agree(settings: Any) -> None:

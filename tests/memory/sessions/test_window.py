@@ -119,6 +119,18 @@ def test_a_queued_message_is_on_its_page_though_a_call_s_results_are_cut_from_it
     assert read(session, 30) == everything
 
 
+def test_a_page_does_not_begin_within_a_call_s_results_where_those_before_it_are_queued() -> None:
+    session = make_session()
+    append(session, "a")
+    drain()
+    call, *results = make_call("price", 25)
+    put(session, call, *results[:10])
+    put(session, *results[10:], make_message("b"), durability="sync")
+    assert read(session, 30)[0] == "a"
+    assert read(session, 10, 29) == ["b"]
+    assert read(session, 16, 29) == ["b"]
+
+
 def test_each_agent_has_a_window_of_its_own(settings: Any) -> None:
     settings.SESSION_WINDOWS = {"customer": 5, "advisor": 40, "analyst": 20, "risk": 20}
     session = make_session()
