@@ -43,7 +43,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(
     [
         "guard.audit",
-        *("memory.sessions", "memory.profiles", "memory.core", "memory.erasure"),
+        *("guard.admission", "memory.sessions", "memory.profiles", "memory.core", "memory.erasure"),
         *("risk.rules", "risk.alerts", "risk.feed"),
     ]
 )

@@ -8,6 +8,7 @@ class MemoryConfig(AppConfig):
 
     def ready(self) -> None:
         from guard.access.services import register_assignment_resolver
+        from guard.admission.sessions import register_session_check
         from memory.core import keeping as core_keeping
         from memory.core.importer import on_customers_changed
         from memory.core.selectors import is_assigned
@@ -15,8 +16,10 @@ class MemoryConfig(AppConfig):
         from memory.profiles import erasing as profiles
         from memory.profiles.core_sync import forget_core_fields
         from memory.sessions import erasing as sessions
+        from memory.sessions.owners import check_writable
 
         register_assignment_resolver(is_assigned)
+        register_session_check(check_writable)
         on_customers_changed(forget_core_fields)
         # In this order they are removed: who may write first, what only the names of keys tell of last.
         for part in (principals.PART, sessions.PART, profiles.PART, caches.PART, pseudonyms.PART):

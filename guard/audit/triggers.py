@@ -7,6 +7,7 @@ SQLite file need SQL at all. In production the application's account has neither
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db import DatabaseError, connections, models, transaction
@@ -18,6 +19,17 @@ TABLE = "audit_log"
 # Table -> its primary key.
 TABLES = {TABLE: "id", "audit_seal": "number"}
 _ACCEPTS = "accepts INSERT only"
+# Of other rooms' tables: unique columns beside the primary key, and a row to try the triggers on.
+_UNIQUE: dict[str, tuple[tuple[str, ...], ...]] = {}
+_PROBES: dict[str, Callable[[], models.Model]] = {}
+
+
+def protect(
+    table: str, *, key: str, unique: tuple[tuple[str, ...], ...] = (), probe: Callable[[], models.Model]
+) -> None:
+    """Told at ready() by a room whose table is INSERT-only too. key: its primary key; unique: columns that are unique
+    together, through which a REPLACE would remove a row; probe: makes a row that can be inserted."""
+    TABLES[table], _UNIQUE[table], _PROBES[table] = key, unique, probe
 
 
 def _create_sql(vendor: str) -> dict[str, tuple[str, str]]:
@@ -35,10 +47,14 @@ def _create_sql(vendor: str) -> dict[str, tuple[str, str]]:
         if vendor == "sqlite":
             # SQLite's INSERT OR REPLACE removes the old row without firing DELETE triggers (recursive_triggers is off).
             name = f"{table}_refuse_replace"
+            same = " OR ".join(
+                f"({' AND '.join(f'{column} = NEW.{column}' for column in columns)})"
+                for columns in ((key,), *_UNIQUE.get(table, ()))
+            )
             made[name] = (
                 table,
                 f"CREATE TRIGGER {name} BEFORE INSERT ON {table} FOR EACH ROW "  # noqa: S608 - constants
-                f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key}) "
+                f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
                 f"BEGIN SELECT RAISE(ABORT, '{table} {_ACCEPTS}: REPLACE refused'); END",
             )
     return made
@@ -52,6 +68,8 @@ def _probe(table: str) -> models.Model:
     """A row to try the triggers on where the table has none; rolled back whatever happens."""
     from guard.audit.models import AuditLog, AuditSeal, Decision, EventType
 
+    if table in _PROBES:
+        return _PROBES[table]()
     if table == TABLE:
         return AuditLog(
             tenant="default", event_type=EventType.AUDIT_VERIFY, decision=Decision.PASSED, actor_id="doctor"
@@ -95,12 +113,13 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
     An account without the TRIGGER right does not see what they say (MariaDB) or that they are there (MySQL): then
     they are tried.
     """
+    places = ", ".join(["%s"] * len(TABLES))
     if connection.vendor == "sqlite":
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN (%s, %s)"
+        query = f"SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ({places})"  # noqa: S608
     else:
         query = (
-            "SELECT trigger_name, action_statement FROM information_schema.triggers "
-            "WHERE event_object_schema = DATABASE() AND event_object_table IN (%s, %s)"
+            "SELECT trigger_name, action_statement FROM information_schema.triggers "  # noqa: S608 - placeholders
+            f"WHERE event_object_schema = DATABASE() AND event_object_table IN ({places})"
         )
     with connection.cursor() as cursor:
         cursor.execute(query, list(TABLES))

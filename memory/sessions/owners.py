@@ -101,6 +101,11 @@ def find_owner(tenant: str, session_id: str) -> Owner | None:
     return None if row is None else remember(row)
 
 
+def check_writable(caller: Caller, session_id: str) -> None:
+    """For guard's admission of runs. Errors: those of `admit`."""
+    admit(caller, session_id, "write")
+
+
 def admit(caller: Caller, session_id: str, action: Action) -> Owner:
     """The session, when this caller may do this with it.
 

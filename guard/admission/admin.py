@@ -1,0 +1,211 @@
+"""Limits, blocks, pauses and the ledger in the console. Every change goes through the room's services."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from config.base.clock import now
+from config.base.errors import DomainError
+from guard.access.models import Agent
+from guard.access.staff_admin import ReadOnlyAdmin, request_tenant
+from guard.admission import blocks, limits
+from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, BudgetLedger, LimitKind
+
+
+def _any(label: Any) -> list[tuple[str, Any]]:
+    return [("", label), *Agent.choices]
+
+
+class _ByService(ReadOnlyAdmin):
+    """A table whose rows are made by a form of its own, and ended by an action."""
+
+    form_class: type[forms.Form]
+    add_permission: str
+    title: Any
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(self.add_permission)  # type: ignore[union-attr]
+
+    def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
+        """Calls the service and says what was done. Errors: DomainError."""
+        raise NotImplementedError
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = self.form_class(request.POST or None, initial=request.GET.dict())
+        if request.method == "POST" and form.is_valid():
+            try:
+                messages.success(request, self.make(request, form.cleaned_data))
+                return HttpResponseRedirect(reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"))
+            except DomainError as refused:
+                form.add_error(None, refused.detail)
+        context = {**self.admin_site.each_context(request), "title": self.title, "opts": self.opts, "form": form}
+        return TemplateResponse(request, "guard/admission_form.html", context)
+
+
+class LimitForm(forms.Form):
+    kind = forms.ChoiceField(label=gettext_lazy("Limit"), choices=LimitKind.choices)
+    value = forms.DecimalField(
+        label=gettext_lazy("Value"),
+        min_value=Decimal(0),
+        max_digits=16,
+        decimal_places=6,
+        required=False,
+        help_text=gettext_lazy("Calls, or money for the budget. Leave empty for no limit."),
+    )
+    agent = forms.ChoiceField(
+        label=gettext_lazy("AI agent"), choices=lambda: _any(gettext_lazy("every agent")), required=False
+    )
+    actor_id = forms.CharField(
+        label=gettext_lazy("Actor"), max_length=64, required=False, help_text=gettext_lazy("Empty: every actor.")
+    )
+    action = forms.CharField(
+        label=gettext_lazy("Action"),
+        max_length=64,
+        required=False,
+        help_text=gettext_lazy("Of hourly limits. Empty: every action."),
+    )
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=200)
+
+
+@admin.register(AdmissionLimit)
+class AdmissionLimitAdmin(_ByService):
+    """What is in force, and every version before it. Another value is a new version; taken away, the next less
+    specific limit counts again."""
+
+    list_display = ("kind", "shown", "agent", "actor_id", "action", "version", "in_force", "changed_by", "changed_at")
+    list_filter = ("kind", ("current", admin.EmptyFieldListFilter))
+    exact_search = ("actor_id",)
+    search_help_text = gettext_lazy("Exactly an actor")
+    actions = ("retire",)
+    form_class = LimitForm
+    add_permission = "guard.change_admissionlimit"
+    title = gettext_lazy("Set a limit")
+
+    @admin.display(description=gettext_lazy("value"))
+    def shown(self, limit: AdmissionLimit) -> str:
+        if limit.value is None:
+            return _("no limit")
+        return f"{limit.value:f}" if limit.kind == LimitKind.BUDGET else f"{limit.value:.0f}"
+
+    @admin.display(description=gettext_lazy("in force"), boolean=True)
+    def in_force(self, limit: AdmissionLimit) -> bool:
+        return limit.current == 1 and not limit.retired
+
+    def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
+        limits.set_limit(tenant=request_tenant(request), by=request.user.get_username(), **data)
+        return _("The limit is in force within 5 seconds.")
+
+    def has_retire_permission(self, request: HttpRequest) -> bool:
+        return self.has_add_permission(request)
+
+    @admin.action(description=gettext_lazy("Take the selected limits away"), permissions=["retire"])
+    def retire(self, request: HttpRequest, rows: QuerySet[AdmissionLimit]) -> None:
+        count = 0
+        for pk in rows.filter(current=1, retired=False).values_list("pk", flat=True):
+            limits.retire_limit(limit_id=pk, tenant=request_tenant(request), by=request.user.get_username())
+            count += 1
+        messages.success(request, _("%(count)d limits taken away.") % {"count": count})
+
+
+class BlockForm(forms.Form):
+    actor_id = forms.CharField(label=gettext_lazy("Actor"), max_length=64)
+    minutes = forms.IntegerField(
+        label=gettext_lazy("Minutes"),
+        min_value=1,
+        max_value=527_040,
+        required=False,
+        help_text=gettext_lazy("Empty: 15 minutes, twice as long each further time within 30 days."),
+    )
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=200)
+
+
+@admin.register(ActorBlock)
+class ActorBlockAdmin(_ByService):
+    list_display = ("actor_id", "code", "repeat", "started_at", "expires_at", "state", "blocked_by", "lifted_by")
+    list_filter = (("open", admin.EmptyFieldListFilter),)
+    exact_search = ("actor_id",)
+    search_help_text = gettext_lazy("Exactly an actor")
+    actions = ("lift",)
+    form_class = BlockForm
+    add_permission = "guard.change_actorblock"
+    title = gettext_lazy("Block an actor")
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, block: ActorBlock) -> str:
+        if block.lifted_by:
+            return _("lifted")
+        return _("in force") if block.open and block.expires_at > now() else _("over")
+
+    def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
+        minutes = data["minutes"]
+        blocks.block_actor(
+            tenant=request_tenant(request),
+            actor_id=data["actor_id"],
+            code="OFFICER",
+            reason=data["reason"],
+            seconds=minutes * 60 if minutes else None,
+            by=request.user.get_username(),
+        )
+        return _("The actor is blocked.")
+
+    def has_lift_permission(self, request: HttpRequest) -> bool:
+        return self.has_add_permission(request)
+
+    @admin.action(description=gettext_lazy("Lift the selected blocks"), permissions=["lift"])
+    def lift(self, request: HttpRequest, rows: QuerySet[ActorBlock]) -> None:
+        tenant, by = request_tenant(request), request.user.get_username()
+        actors = list(rows.filter(open=1).values_list("actor_id", flat=True))
+        count = sum(blocks.lift_block(tenant=tenant, actor_id=actor_id, by=by) for actor_id in actors)
+        messages.success(request, _("%(count)d blocks lifted.") % {"count": count})
+
+
+class PauseForm(forms.Form):
+    agent = forms.ChoiceField(label=gettext_lazy("AI agent"), choices=Agent.choices)
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=200)
+
+
+@admin.register(AgentPause)
+class AgentPauseAdmin(_ByService):
+    list_display = ("agent", "reason", "paused_by", "started_at", "ended_at", "lifted_by")
+    list_filter = (("open", admin.EmptyFieldListFilter), "agent")
+    actions = ("lift",)
+    form_class = PauseForm
+    add_permission = "guard.change_agentpause"
+    title = gettext_lazy("Pause an AI agent")
+
+    def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
+        blocks.pause_agent(tenant=request_tenant(request), by=request.user.get_username(), **data)
+        return _("The AI agent is paused: it starts nothing any more.")
+
+    def has_lift_permission(self, request: HttpRequest) -> bool:
+        return self.has_add_permission(request)
+
+    @admin.action(description=gettext_lazy("Lift the selected pauses"), permissions=["lift"])
+    def lift(self, request: HttpRequest, rows: QuerySet[AgentPause]) -> None:
+        tenant, by = request_tenant(request), request.user.get_username()
+        agents = list(rows.filter(open=1).values_list("agent", flat=True))
+        count = sum(blocks.lift_pause(tenant=tenant, agent=agent, by=by) for agent in agents)
+        messages.success(request, _("%(count)d pauses lifted.") % {"count": count})
+
+
+@admin.register(BudgetLedger)
+class BudgetLedgerAdmin(ReadOnlyAdmin):
+    """To look at: a correction is an entry of its own."""
+
+    list_display = ("recorded_at", "month", "number", "kind", "amount", "actor_id", "agent", "action", "reason")
+    list_filter = ("kind", "agent")
+    exact_search = ("month", "actor_id", "admission_id")
+    search_help_text = gettext_lazy("Exactly a month (YYYY-MM), an actor or an admission")

@@ -1,0 +1,40 @@
+"""Money of budgets: `Decimal` with at most six places outside, whole numbers of the smallest unit in Redis.
+
+Lua counts in doubles, which hold whole numbers exactly below 2^53: 9,007,199,254.740991 is the most that an amount, a
+limit or a month's sum may be.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+from config.base.errors import DomainError
+
+PLACES = 6
+UNITS_IN_ONE = 10**PLACES
+MOST_UNITS = 2**53 - 1
+
+
+def to_units(amount: Decimal | int | str, *, name: str = "amount") -> int:
+    """Whole units of 0.000001. Errors: INVALID_REQUEST for what is no such number: negative, NaN, a float (binary
+    fractions are not what was meant), more than six places, 2^53 units and above."""
+    if isinstance(amount, bool | float):
+        raise DomainError("INVALID_REQUEST", f"{name} must be a decimal number, given as text or Decimal")
+    try:
+        value = Decimal(amount)
+    except (InvalidOperation, TypeError, ValueError):
+        raise DomainError("INVALID_REQUEST", f"{name} is not a decimal number") from None
+    if not value.is_finite() or value < 0 or value > MOST_UNITS // UNITS_IN_ONE + 1:
+        raise DomainError("INVALID_REQUEST", f"{name} must be 0 to {from_units(MOST_UNITS)}")
+    scaled = value.scaleb(PLACES)
+    units = int(scaled)
+    if units != scaled:
+        raise DomainError("INVALID_REQUEST", f"{name} has more than {PLACES} decimal places")
+    if units > MOST_UNITS:
+        raise DomainError("INVALID_REQUEST", f"{name} must be 0 to {from_units(MOST_UNITS)}")
+    return units
+
+
+def from_units(units: int) -> Decimal:
+    """The amount, with six places."""
+    return Decimal(units).scaleb(-PLACES)

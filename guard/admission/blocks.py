@@ -1,0 +1,309 @@
+"""Blocks of actors, and pauses of agents.
+
+MySQL decides; Redis holds a copy for the next 15 minutes at most, which admission meets in its one round trip: a block,
+a pause and their end count at once. Redis away or emptied: closed, by each process's copy of the tables (5 s).
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from config.base import redis as base_redis
+from config.base.clock import now, rfc3339
+from config.base.db import retry_conflicts
+from config.base.errors import DomainError
+from config.base.ids import check_id
+from config.base.redis import RedisUnavailable, translated
+from guard.access.models import Agent
+from guard.access.services import Caller
+from guard.admission import keys
+from guard.admission.models import ActorBlock, AgentPause
+from guard.admission.policy import forget_policy, forget_policy_on_commit
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+
+logger = logging.getLogger(__name__)
+
+REPEAT_WITHIN = timedelta(days=30)
+_SWEPT_AT_ONCE = 500
+
+
+def block_actor(
+    *,
+    tenant: str,
+    actor_id: str,
+    code: str,
+    by: str,
+    by_type: str = ActorType.STAFF,
+    reason: str = "",
+    risk_score: int | None = None,
+    seconds: int | None = None,
+) -> ActorBlock:
+    """Blocks an actor: 15 minutes (ADMISSION_BLOCK_SECONDS), twice as long each further time within 30 days, at most
+    ADMISSION_BLOCK_MOST_SECONDS. Blocks that somebody lifted do not count as times.
+
+    seconds: an officer's own choice. An actor that is blocked already stays so: of many inputs at once one counts; a
+    later end that `seconds` asks for is taken.
+    Errors: INVALID_ID, INVALID_REQUEST.
+    """
+    check_id("tenant", tenant)
+    check_id("actor", actor_id)
+    if seconds is not None and not 1 <= seconds <= settings.ADMISSION_BLOCK_MOST_SECONDS:
+        raise DomainError("INVALID_REQUEST", f"a block lasts 1 to {settings.ADMISSION_BLOCK_MOST_SECONDS} s")
+
+    def work() -> ActorBlock:
+        with transaction.atomic():
+            at = now()
+            row = ActorBlock.objects.select_for_update().filter(tenant=tenant, actor_id=actor_id, open=1).first()
+            if row is not None and row.expires_at <= at:
+                _end(row, Decision.EXPIRED, at, by="")
+                row = None
+            if row is not None:
+                wanted = at + timedelta(seconds=seconds or 0)
+                if wanted <= row.expires_at:
+                    return row
+                row.expires_at = wanted
+                row.save(update_fields=["expires_at"])
+            else:
+                row = _new_block(tenant, actor_id, code, by, reason, seconds, at)
+            _record_block(row, Decision.APPLIED, by, by_type, risk_score)
+            block = row
+            transaction.on_commit(lambda: _mirror_block(block))
+            forget_policy_on_commit()
+            return row
+
+    return retry_conflicts(work, also=(IntegrityError,))
+
+
+def _new_block(
+    tenant: str, actor_id: str, code: str, by: str, reason: str, seconds: int | None, at: datetime
+) -> ActorBlock:
+    before = ActorBlock.objects.filter(
+        tenant=tenant, actor_id=actor_id, started_at__gt=at - REPEAT_WITHIN, lifted_by=""
+    ).count()
+    # Past 30 doublings the cap is reached whatever it is.
+    doubled = settings.ADMISSION_BLOCK_SECONDS * 2 ** min(before, 30)
+    lasts = seconds if seconds is not None else min(doubled, settings.ADMISSION_BLOCK_MOST_SECONDS)
+    return ActorBlock.objects.create(
+        tenant=tenant,
+        actor_id=actor_id,
+        code=code[:32],
+        reason=reason[:200],
+        blocked_by=by[:64],
+        repeat=before + 1,
+        started_at=at,
+        expires_at=at + timedelta(seconds=lasts),
+    )
+
+
+def lift_block(*, tenant: str, actor_id: str, by: str) -> bool:
+    """Ends an actor's block at once. False where there is none."""
+
+    def work() -> bool:
+        with transaction.atomic():
+            at = now()
+            row = ActorBlock.objects.select_for_update().filter(tenant=tenant, actor_id=actor_id, open=1).first()
+            # The key goes also where the table has no block: what somebody put there by hand is lifted with it.
+            transaction.on_commit(lambda: _unmirror(keys.BLOCK(tenant, actor_id=actor_id)))
+            forget_policy_on_commit()
+            if row is None:
+                return False
+            over = row.expires_at <= at
+            _end(row, Decision.EXPIRED if over else Decision.LIFTED, at, by="" if over else by)
+            return not over
+
+    return retry_conflicts(work)
+
+
+def _end(row: ActorBlock, decision: str, at: datetime, *, by: str) -> None:
+    row.open, row.ended_at, row.lifted_by = None, at, by[:64]
+    row.save(update_fields=["open", "ended_at", "lifted_by"])
+    _record_block(row, decision, by or "system", ActorType.STAFF if by else ActorType.SYSTEM, None)
+
+
+def _record_block(row: ActorBlock, decision: str, by: str, by_type: str, risk_score: int | None) -> None:
+    record(
+        tenant=row.tenant,
+        event_type=EventType.ACTOR_BLOCK,
+        decision=decision,
+        actor_type=by_type,
+        actor_id=by,
+        object_type="actor",
+        object_id=row.actor_id,
+        code=row.code,
+        risk_score=risk_score,
+        customers=[row.actor_id],
+        input_summary={"until": rfc3339(row.expires_at), "time": row.repeat, "reason": row.reason},
+    )
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------
+
+
+def pause_agent(*, tenant: str, agent: str, reason: str, by: str) -> AgentPause:
+    """The agent starts nothing for the tenant until `lift_pause`; at once. What runs goes on.
+
+    Paused already: the row that is there. Errors: INVALID_REQUEST without a reason or for an unknown agent.
+    """
+    check_id("tenant", tenant)
+    if agent not in Agent.values:
+        raise DomainError("INVALID_REQUEST", f"agent {agent!r} does not exist; use {', '.join(Agent.values)}")
+    if not reason.strip():
+        raise DomainError("INVALID_REQUEST", "a pause needs a reason")
+
+    def work() -> AgentPause:
+        with transaction.atomic():
+            row = AgentPause.objects.select_for_update().filter(tenant=tenant, agent=agent, open=1).first()
+            if row is None:
+                row = AgentPause.objects.create(tenant=tenant, agent=agent, reason=reason[:200], paused_by=by[:64])
+                _record_pause(row, Decision.APPLIED, by)
+            transaction.on_commit(lambda: _put(keys.PAUSE(tenant, agent=agent), keys.BLOCK_MIRROR_SECONDS * 1000))
+            forget_policy_on_commit()
+            return row
+
+    return retry_conflicts(work, also=(IntegrityError,))
+
+
+def lift_pause(*, tenant: str, agent: str, by: str) -> bool:
+    """Ends a pause at once. False where there is none."""
+
+    def work() -> bool:
+        with transaction.atomic():
+            row = AgentPause.objects.select_for_update().filter(tenant=tenant, agent=agent, open=1).first()
+            transaction.on_commit(lambda: _unmirror(keys.PAUSE(tenant, agent=agent)))
+            forget_policy_on_commit()
+            if row is None:
+                return False
+            row.open, row.ended_at, row.lifted_by = None, now(), by[:64]
+            row.save(update_fields=["open", "ended_at", "lifted_by"])
+            _record_pause(row, Decision.LIFTED, by)
+            return True
+
+    return retry_conflicts(work)
+
+
+def _record_pause(row: AgentPause, decision: str, by: str) -> None:
+    record(
+        tenant=row.tenant,
+        event_type=EventType.AGENT_PAUSE,
+        decision=decision,
+        actor_type=ActorType.STAFF,
+        actor_id=by,
+        agent=row.agent,
+        object_type="agent",
+        object_id=row.agent,
+        input_summary={"reason": row.reason},
+    )
+
+
+# --- the copy in Redis ------------------------------------------------------------------------------------------
+
+
+def _open_block(tenant: str, actor_id: str) -> ActorBlock | None:
+    rows = ActorBlock.objects.filter(tenant=tenant, actor_id=actor_id, open=1, expires_at__gt=now())
+    return rows.order_by().first()
+
+
+def _is_paused(tenant: str, agent: str) -> bool:
+    return AgentPause.objects.filter(tenant=tenant, agent=agent, open=1).order_by().exists()
+
+
+def in_force(caller: Caller) -> tuple[str, float]:
+    """What the database has against this caller now: 'block', 'pause' or '', and for how many seconds at least.
+
+    Cost: 1 or 2 queries."""
+    row = _open_block(caller.tenant, caller.actor_id)
+    if row is not None:
+        return "block", max(1.0, (row.expires_at - now()).total_seconds())
+    if _is_paused(caller.tenant, caller.agent):
+        return "pause", float(keys.BLOCK_MIRROR_SECONDS)
+    return "", 0.0
+
+
+def put_back(caller: Caller) -> None:
+    """Redis has no block and no pause where this process's copy of the tables has one: the tables decide, and Redis
+    gets what they say. Errors: RedisUnavailable, and the database's."""
+    row = _open_block(caller.tenant, caller.actor_id)
+    if row is not None:
+        _mirror_block(row, quietly=False)
+    paused = _is_paused(caller.tenant, caller.agent)
+    pause_key = keys.PAUSE(caller.tenant, agent=caller.agent)
+    if paused:
+        _put(pause_key, keys.BLOCK_MIRROR_SECONDS * 1000, quietly=False)
+    forget_policy()
+    # Lifted between the look and the copy: its end has been told to Redis before the copy came.
+    if row is not None and _open_block(caller.tenant, caller.actor_id) is None:
+        _unmirror(keys.BLOCK(caller.tenant, actor_id=caller.actor_id))
+    if paused and not _is_paused(caller.tenant, caller.agent):
+        _unmirror(pause_key)
+
+
+def _mirror_block(row: ActorBlock, *, quietly: bool = True) -> None:
+    left = int((row.expires_at - now()).total_seconds() * 1000)
+    if left > 0:
+        name = keys.BLOCK(row.tenant, actor_id=row.actor_id)
+        _put(name, min(left, keys.BLOCK_MIRROR_SECONDS * 1000), quietly=quietly)
+
+
+def _put(name: str, milliseconds: int, *, quietly: bool = True) -> None:
+    """quietly: Redis away is no error; the tables' copies in each process do the same within 5 s."""
+    try:
+        with translated():
+            base_redis.state().set(name, "1", px=milliseconds)
+    except RedisUnavailable:
+        if not quietly:
+            raise
+        logger.warning("a block or pause is not in Redis yet: it counts within 5 s")
+
+
+def _unmirror(name: str) -> None:
+    """Redis away: the sweep removes it, else its own time ends it."""
+    try:
+        with translated():
+            base_redis.state().delete(name)
+    except RedisUnavailable:
+        logger.warning("the end of a block or pause is not in Redis yet: the sweep tells it")
+
+
+# --- the sweep --------------------------------------------------------------------------------------------------
+
+
+def sweep() -> dict[str, int]:
+    """Ends blocks whose time is over, with their audit rows, and removes from Redis what was lifted while it was away.
+
+    Idempotent; from beat. Cost: 2 queries, and 2 a block that is over.
+    """
+    at = now()
+    over = ActorBlock.objects.filter(open=1, expires_at__lte=at).order_by("expires_at")
+    expired = 0
+    for pk in list(over.values_list("pk", flat=True)[:_SWEPT_AT_ONCE]):
+        with transaction.atomic():
+            row = ActorBlock.objects.select_for_update().filter(pk=pk, open=1, expires_at__lte=at).first()
+            if row is not None:
+                _end(row, Decision.EXPIRED, at, by="")
+                expired += 1
+    return {"expired": expired, "removed": _remove_lifted(at)}
+
+
+def _remove_lifted(at: datetime) -> int:
+    since = at - timedelta(seconds=keys.BLOCK_MIRROR_SECONDS + 60)
+    blocks = ActorBlock.objects.filter(ended_at__gt=since).exclude(lifted_by="").order_by()
+    pauses = AgentPause.objects.filter(ended_at__gt=since).order_by()
+    names = [
+        keys.BLOCK(tenant, actor_id=actor_id)
+        for tenant, actor_id in blocks.values_list("tenant", "actor_id").distinct()[:_SWEPT_AT_ONCE]
+        if _open_block(tenant, actor_id) is None
+    ]
+    names += [
+        keys.PAUSE(tenant, agent=agent)
+        for tenant, agent in pauses.values_list("tenant", "agent").distinct()[:_SWEPT_AT_ONCE]
+        if not _is_paused(tenant, agent)
+    ]
+    if not names:
+        return 0
+    with translated():
+        return int(base_redis.state().delete(*names))

@@ -1,0 +1,262 @@
+"""The ledger of budgets, and what Redis is told of it.
+
+What a call cost is a row of `budget_ledger`, committed before `settle` answers; Redis holds the sum over a month's rows
+and what open reservations take. Rows are numbered under the lock of the month's row, and each settlement tells Redis
+the number and the sum that it committed: the highest number wins, so that answers may come late, twice or never.
+What never came is read when the caller's reservation runs out, when Redis was restarted or emptied, and with the next
+settlement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Sum
+
+from config.base import clock
+from config.base.db import retry_conflicts
+from config.base.errors import DomainError
+from config.base.redis import RUN_ID, RedisUnavailable, Script
+from config.base.trace import current_trace_id
+from guard.admission import keys, periods, wires
+from guard.admission.amounts import MOST_UNITS, from_units, to_units
+from guard.admission.models import BudgetLedger, BudgetMonth
+from guard.audit import triggers
+from guard.audit.models import ActorType, Decision, EventType
+from guard.audit.services import record
+
+_budget = Script.beside(__file__, "budget")
+
+BUDGET_KEPT = timedelta(days=7)  # after the month's end
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A month's ledger: number of its newest row, and the sum over all, in the smallest unit (below 0 after
+    corrections)."""
+
+    number: int
+    spent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row to be added."""
+
+    tenant: str
+    month: str
+    day: date
+    admission_id: str
+    amount: Decimal
+    actor_id: str
+    estimate: Decimal | None = None
+    agent: str = ""
+    action: str = ""
+    run_id: str = ""
+    reason: str = ""
+    kind: str = BudgetLedger.Kind.CALL
+
+
+def _units(amount: Decimal) -> int:
+    return int(amount.scaleb(6))
+
+
+def known(tenant: str, month: str) -> Known:
+    """As committed. Cost: 1 query."""
+    row = BudgetMonth.objects.filter(tenant=tenant, month=month).order_by().values_list("number", "spent").first()
+    return Known(row[0], _units(row[1])) if row else Known(0, 0)
+
+
+def recounted(tenant: str, month: str) -> Known:
+    """From the ledger itself, row by row, under the month's lock; mends the month's row if that said otherwise.
+
+    For when Redis knows nothing any more. Cost: 3 queries, one of them over all of the month's rows.
+    """
+
+    def work() -> Known:
+        with transaction.atomic():
+            month_row = _locked(tenant, month)
+            rows = BudgetLedger.objects.filter(tenant=tenant, month=month).aggregate(n=Count("pk"), sum=Sum("amount"))
+            number, spent = rows["n"], rows["sum"] or Decimal(0)
+            if (number, spent) != (month_row.number, month_row.spent):
+                # Numbers only grow, here too: what was said of number n stays true.
+                month_row.number, month_row.spent = max(number, month_row.number), spent
+                month_row.save(update_fields=["number", "spent"])
+            return Known(month_row.number, _units(month_row.spent))
+
+    return retry_conflicts(work, also=(IntegrityError,))
+
+
+def _locked(tenant: str, month: str) -> BudgetMonth:
+    rows = BudgetMonth.objects.select_for_update().order_by()
+    row = rows.filter(tenant=tenant, month=month).first()
+    if row is None:
+        # Two firsts of a month: one of them meets the unique key and starts over.
+        BudgetMonth.objects.create(tenant=tenant, month=month)
+        row = rows.get(tenant=tenant, month=month)
+    return row
+
+
+def add_entry(entry: Entry) -> tuple[BudgetLedger, Known | None]:
+    """Adds a row unless the admission has one, and returns it with the month's ledger as this commit left it (None
+    where the row was there). In the caller's transaction. Cost: 4 queries."""
+    month_row = _locked(entry.tenant, entry.month)
+    there = BudgetLedger.objects.filter(tenant=entry.tenant, admission_id=entry.admission_id).order_by().first()
+    if there is not None:
+        return there, None
+    month_row.number += 1
+    month_row.spent += entry.amount
+    if not abs(_units(month_row.spent)) <= MOST_UNITS:
+        raise DomainError("INVALID_REQUEST", f"the month's sum would be over {from_units(MOST_UNITS)}")
+    month_row.save(update_fields=["number", "spent"])
+    row = BudgetLedger(
+        number=month_row.number, trace_id=current_trace_id(), **{name: getattr(entry, name) for name in Entry.__slots__}
+    )
+    row.save(force_insert=True)
+    return row, Known(month_row.number, _units(month_row.spent))
+
+
+def adjust_budget(*, tenant: str, amount: Decimal, reason: str, by: str, reference: str) -> BudgetLedger:
+    """A correction of the present month: more spent when positive, less when negative.
+
+    reference: names the correction; the same one twice is one row. Audited. Errors: INVALID_REQUEST.
+    """
+    units = to_units(abs(amount))
+    if not reason.strip() or not units:
+        raise DomainError("INVALID_REQUEST", "a correction needs an amount and a reason")
+    day = clock.business_date(clock.now())
+
+    def work() -> tuple[BudgetLedger, Known | None]:
+        with transaction.atomic():
+            row, left = add_entry(
+                Entry(
+                    tenant=tenant,
+                    month=periods.month_of(day),
+                    day=day,
+                    admission_id=f"adjustment.{reference}"[:64],
+                    amount=from_units(units if amount > 0 else -units),
+                    actor_id=by[:64],
+                    reason=reason[:200],
+                    kind=BudgetLedger.Kind.ADJUSTMENT,
+                )
+            )
+            if left is not None:
+                record(
+                    tenant=tenant,
+                    event_type=EventType.BUDGET,
+                    decision=Decision.ADJUSTED,
+                    actor_type=ActorType.STAFF,
+                    actor_id=by,
+                    object_type="budget_ledger",
+                    object_id=str(row.pk),
+                    input_summary={"amount": str(row.amount), "month": row.month, "reason": reason[:200]},
+                )
+            return row, left
+
+    row, left = retry_conflicts(work, also=(IntegrityError,))
+    if left is not None:
+        tell(tenant, row.month, left)
+    return row
+
+
+# --- what Redis is told -----------------------------------------------------------------------------------------
+
+# (prefix, tenant, month) whose newest rows Redis may not have heard of, since it was away when this process told it.
+_untold: set[tuple[str, str, str]] = set()
+_bringing: dict[tuple[str, str], threading.Lock] = {}
+_bringing_lock = threading.Lock()
+
+
+def any_untold(prefix: str, tenant: str, months: Sequence[str]) -> bool:
+    """Whether Redis must be told a month's sum before it is asked."""
+    return bool(_untold) and any((prefix, tenant, month) in _untold for month in months)
+
+
+def note_untold(prefix: str, tenant: str, month: str) -> None:
+    _untold.add((prefix, tenant, month))
+
+
+def forget_untold() -> None:
+    _untold.clear()
+
+
+def tell(tenant: str, month: str, left: Known, *, stale: str = "", lost: bool = False) -> None:
+    """Brings Redis a month's sum; with Redis away it is remembered that it must be told."""
+    prefix = wires.prefix()
+    try:
+        _install(tenant, month, left, stale=stale, lost=lost)
+    except RedisUnavailable:
+        note_untold(prefix, tenant, month)
+
+
+def _install(tenant: str, month: str, left: Known, *, stale: str, lost: bool) -> None:
+    year, number = int(month[:4]), int(month[5:])
+    first_of_next = date(year + number // 12, number % 12 + 1, 1)
+    ends = clock.to_micros(clock.business_day_bounds(first_of_next)[0] + BUDGET_KEPT) // 1000
+    _budget(
+        wires.client(),
+        [keys.BUDGET(tenant, month=month)],
+        [RUN_ID, left.number, left.spent, ends, stale, int(lost)],
+    )
+
+
+def bring(tenant: str, month: str, known_there: bool, stale: str) -> None:
+    """Reads a month's sum and gives it to Redis, since a caller was told that Redis does not know it.
+
+    known_there: whether Redis has some sum; without one the ledger is counted row by row.
+    Errors: RedisUnavailable, and the database's.
+    """
+    place = (wires.prefix(), tenant, month)
+    _untold.discard(place)  # before the reading: what is noted later is read later
+    try:
+        left = known(tenant, month) if known_there else recounted(tenant, month)
+        _install(tenant, month, left, stale=stale, lost=not known_there and left.number > 0)
+    except BaseException:
+        _untold.add(place)
+        raise
+
+
+@contextmanager
+def bringing(tenant: str, month: str) -> Iterator[bool]:
+    """Of callers of this process that bring a month's sum one does it (True), and the others wait for it (False)."""
+    with _bringing_lock:
+        lock = _bringing.setdefault((tenant, month), threading.Lock())
+    first = lock.acquire(blocking=False)
+    if not first:
+        lock.acquire()
+    try:
+        yield first
+    finally:
+        lock.release()
+
+
+def settled_calls(tenant: str, actor_id: str, day: str) -> int:
+    """Calls of an actor's business day that the ledger has. Cost: 1 query."""
+    rows = BudgetLedger.objects.filter(
+        tenant=tenant, actor_id=actor_id, day=date.fromisoformat(day), kind=BudgetLedger.Kind.CALL
+    )
+    return rows.order_by().count()
+
+
+def protect_ledger() -> None:
+    """The ledger gets the triggers of the audit log."""
+    triggers.protect(
+        "budget_ledger",
+        key="id",
+        unique=(("tenant", "admission_id"), ("tenant", "month", "number")),
+        probe=lambda: BudgetLedger(
+            tenant="default",
+            month="2000-01",
+            number=0,
+            admission_id="doctor",
+            amount=0,
+            actor_id="doctor",
+            day=date(2000, 1, 1),
+        ),
+    )

@@ -1,0 +1,83 @@
+"""Bodies of the admission routes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+# Money as text: a JSON number would be a binary fraction by the time it is read.
+Money = Annotated[str, Field(max_length=24, pattern=r"^\d{1,10}(\.\d{1,6})?$")]
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class _Strict(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AdmitIn(_Strict):
+    """ip: of the person at the other end. lease: seconds."""
+
+    action: Name = "chat"
+    ip: Annotated[str, Field(max_length=64)] | None = None
+    estimate: Money | None = None
+    run_id: Name | None = None
+    session_id: Name | None = None
+    node_id: Annotated[str, Field(max_length=64)] = ""
+    lease: float | None = None
+    slot: bool = True
+
+
+class _OfRun(_Strict):
+    """Of a run: what its admission said."""
+
+    run_id: Annotated[str, Field(max_length=64)] = ""
+    session_id: Annotated[str, Field(max_length=64)] = ""
+    fence: Annotated[int, Field(ge=0, lt=2**53)] = 0
+
+
+class SettleIn(_OfRun):
+    actual: Money
+    action: Annotated[str, Field(max_length=64)] = ""
+    keep: bool = False
+
+
+class ReleaseIn(_OfRun):
+    unused: bool = False
+
+
+class RenewIn(_OfRun):
+    lease: float | None = None
+
+
+class LimitOut(Schema):
+    """limit and remaining: calls, or money as text for the budget. reset: seconds until there is more, where known."""
+
+    name: str
+    limit: int | str
+    remaining: int | str
+    reset: int | None
+
+
+class AdmissionOut(Schema):
+    admission_id: str
+    allowed: bool
+    lease: float
+    fence: int | None
+    limits: list[LimitOut]
+
+
+class SettlementOut(Schema):
+    admission_id: str
+    amount: str
+    month: str
+    repeated: bool
+
+
+class ReleaseOut(Schema):
+    released: bool
+
+
+class RenewOut(Schema):
+    lease: float

@@ -1,0 +1,262 @@
+"""One call that decides before work starts, and the three that end or keep what it took.
+
+With Redis away: see local.py. A run is closed then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeVar
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+
+from config.base.errors import DomainError
+from config.base.ids import check_id
+from config.base.outages import outage
+from config.base.redis import RUN_ID, RedisUnavailable, Script
+from guard.access.services import Caller
+from guard.admission import blocks, budget, fences, keys, local, periods, refusals, wires
+from guard.admission.amounts import to_units
+from guard.admission.ending import release, renew, settle
+from guard.admission.plans import UNASKED, Plan, plan_for
+from guard.admission.policy import policy
+from guard.admission.sessions import check_session
+from guard.admission.verdict import Verdict, check_lease
+
+__all__ = ["admit", "release", "renew", "settle"]
+
+_admit = Script.beside(__file__, "admit")
+
+T = TypeVar("T")
+
+_ATTEMPTS = 12
+
+
+def admit(
+    caller: Caller,
+    *,
+    action: str = "chat",
+    ip: str | None = None,
+    estimate: Decimal | int | str | None = None,
+    run: str | None = None,
+    session: str | None = None,
+    node: str = "",
+    lease: float | None = None,
+    slot: bool = True,
+) -> Verdict:
+    """Whether `action` of this actor may start; when it may, everything is taken, else nothing.
+
+    In this order: 1 block, 2 pause, 3 address, 4 calls a minute (no 60 s hold more than the limit), 5 calls an hour
+    (a fixed window), 6 AI calls of the business day, 7 the month's budget, 8 running calls of the tenant, 9 of the
+    actor, 10 for runs the session's lease and fencing number. The first that says no is named.
+
+    ip: of the person at the other end; without one no address is counted. estimate: money, at most six places, kept
+    from the tenant's month until `settle`, `release` or ADMISSION_RESERVATION_SECONDS; AI actions
+    (ADMISSION_AI_ACTIONS) meet a used-up budget without one too. run and session: a run, which holds the session alone. lease: seconds until
+    its slots are free again unless renewed (ADMISSION_LEASE_SECONDS). slot: False for work that runs in no slot.
+    Cost: 1 round trip, no query beyond the policy's (at most one look in 4 s); a few more once a month and tenant, for
+    each 100th run of a session, after Redis was restarted or emptied, and when a reservation's caller has died.
+    Errors: INVALID_ID, INVALID_REQUEST (422), those of the session (run); REDIS_UNAVAILABLE (503, run only),
+    DATABASE_UNAVAILABLE (503). Refusals are no errors: see Verdict.
+    """
+    seconds = check_lease(settings.ADMISSION_LEASE_SECONDS if lease is None else lease) if slot else 0.0
+    ai = action in settings.ADMISSION_AI_ACTIONS
+    units = 0 if estimate is None else to_units(estimate, name="estimate")
+    of_run: tuple[str, ...] = ()
+    if run is not None or session is not None:
+        of_run = _of_run(caller, run, session, node, slot)
+    try:
+        copy = policy()
+    except (OperationalError, InterfaceError) as error:
+        raise outage(error) from error
+    plan = plan_for(caller, action, ip, copy, ai=ai, money=ai or estimate is not None)
+    call = _Call(caller, plan, action, ip, os.urandom(16).hex(), units, seconds, of_run)
+    try:
+        return _ask_redis(call)
+    except RedisUnavailable as error:
+        if of_run:
+            raise DomainError("REDIS_UNAVAILABLE", "a run needs a lease and a fencing number") from error
+    try:
+        return _ask_here(call)
+    except (OperationalError, InterfaceError) as error:
+        raise outage(error) from error
+
+
+def _of_run(caller: Caller, run: str | None, session: str | None, node: str, slot: bool) -> tuple[str, ...]:
+    """Arguments 26 to 30 of admit.lua."""
+    if run is None or session is None or not slot:
+        raise DomainError("INVALID_REQUEST", "a run needs its id, its session's, and a slot")
+    check_id("run", run)
+    if node:
+        check_id("node", node)
+    check_session(caller, session)
+    return run, session, caller.tenant, caller.actor_id, node
+
+
+class _Call(NamedTuple):
+    caller: Caller
+    plan: Plan
+    action: str
+    ip: str | None
+    token: str
+    units: int
+    lease: float
+    run: tuple[str, ...]
+
+    def request(self, marks: int, calls: str, bring: int) -> tuple[Sequence[str], list[Any]]:
+        """Keys and arguments of admit.lua."""
+        plan = self.plan
+        args = [
+            *(RUN_ID, self.token, marks, *plan.head, self.units, settings.ADMISSION_RESERVATION_SECONDS * 1000),
+            *(*plan.slots, int(self.lease * 1000), calls, bring, *self.run),
+        ]
+        if not self.run:
+            return plan.keys, args
+        tenant, (run, session, *_) = self.caller.tenant, self.run
+        return (
+            *plan.keys,
+            keys.FENCE(tenant, session_id=session),
+            keys.FENCE_LEASED(tenant, session_id=session),
+            keys.RUN(tenant, run_id=run),
+            keys.RUN_OF_SESSION(tenant, session_id=session),
+        ), args
+
+
+def _ask_redis(call: _Call) -> Verdict:
+    """Asks, brings what Redis says it lacks, and asks again. Errors: RedisUnavailable, DomainError."""
+    client, tenant = wires.client(), call.caller.tenant
+    marks, calls = call.plan.marks, ""
+    for _ in range(_ATTEMPTS):
+        plan = call.plan
+        bring = int(budget.any_untold(plan.prefix, tenant, plan.months.names))
+        reply = _admit(client, *call.request(marks, calls, bring))
+        kind, now_ms = reply[0], reply[1]
+        periods.clock.learn(now_ms)
+        if kind == "OK":
+            local.redis_is_back()
+            return _admitted(call, reply)
+        if kind == "NO":
+            local.redis_is_back()
+            return _refused(call, reply)
+        if kind == "CLOCK":
+            call = _plan_again(call)
+        elif kind == "ASK":
+            _database(blocks.put_back, call.caller)
+            marks = 0
+        elif kind == "BUDGET":
+            _bring_budget(call, plan.months.names[reply[2] - 1], bool(reply[3]), reply[4])
+        elif kind == "QUOTA":
+            day = plan.days.names[reply[2] - 1]
+            calls = str(_database(budget.settled_calls, tenant, call.caller.actor_id, day))
+        else:
+            _database(fences.lease, tenant, call.run[1], reply[2], reply[3])
+    raise RedisUnavailable("what admission brings to Redis does not stay there")
+
+
+def _database(ask: Callable[..., T], *args: Any) -> T:
+    """Closed: what cannot be asked is not guessed. Errors: DATABASE_UNAVAILABLE."""
+    try:
+        return ask(*args)
+    except (OperationalError, InterfaceError) as error:
+        raise outage(error) from error
+
+
+def _plan_again(call: _Call) -> _Call:
+    """With the periods around the server's time, which is known now."""
+    limits = call.plan.limits
+    ai, money = limits["quota"] != UNASKED, limits["budget"] != UNASKED
+    return call._replace(plan=plan_for(call.caller, call.action, call.ip, policy(), ai=ai, money=money))
+
+
+def _bring_budget(call: _Call, month: str, known_there: bool, mark: str) -> None:
+    tenant = call.caller.tenant
+    with budget.bringing(tenant, month) as first:
+        # Whoever waited here asks Redis before it reads the ledger itself.
+        if first:
+            _database(budget.bring, tenant, month, known_there, mark)
+
+
+def _admitted(call: _Call, reply: list[Any]) -> Verdict:
+    plan = call.plan
+    return Verdict(
+        True,
+        call.caller,
+        plan,
+        call.token,
+        plan.days.names[reply[2] - 1],
+        call.action,
+        lefts=tuple(reply[5:12]),
+        waits=(reply[12], reply[13]),
+        fence=reply[4],
+        lease=call.lease,
+        estimate=call.units,
+        run=call.run[0] if call.run else "",
+        session=call.run[1] if call.run else "",
+        now_ms=reply[1],
+    )
+
+
+def _refused(call: _Call, reply: list[Any]) -> Verdict:
+    plan = call.plan
+    verdict = Verdict(
+        False,
+        call.caller,
+        plan,
+        call.token,
+        plan.days.names[reply[2] - 1],
+        call.action,
+        refused_by=reply[4],
+        limit=reply[5],
+        remaining=reply[6],
+        retry_after=reply[7] / 1000,
+        now_ms=reply[1],
+    )
+    if reply[8]:
+        refusals.tell(verdict, reply[8])
+    return verdict
+
+
+def _ask_here(call: _Call) -> Verdict:
+    """Redis is away: what this process and the database know. Errors: the database's."""
+    plan, caller = call.plan, call.caller
+    life = settings.ADMISSION_RESERVATION_SECONDS
+    day = periods.day_at(plan.days, periods.clock.now_ms())
+    marks = plan.marks
+    if marks:
+        # The copy is at most 5 s old, and lifting counts at once: the database is asked.
+        refused_by, seconds = blocks.in_force(caller)
+        found = local.Local(refused_by, 0, (), seconds)
+    if not marks or not refused_by:
+        found = local.admit_locally(caller, plan, call.token, call.action, call.units, call.lease, life)
+    if not found.refused_by:
+        return Verdict(
+            True,
+            caller,
+            plan,
+            call.token,
+            day,
+            call.action,
+            lefts=found.lefts,
+            lease=call.lease,
+            estimate=call.units,
+            local=True,
+            now_ms=periods.clock.now_ms(),
+        )
+    verdict = Verdict(
+        False,
+        caller,
+        plan,
+        call.token,
+        day,
+        call.action,
+        refused_by=found.refused_by,
+        limit=found.limit,
+        retry_after=found.wait,
+        local=True,
+        now_ms=periods.clock.now_ms(),
+    )
+    refusals.tell_locally(verdict)
+    return verdict
