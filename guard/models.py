@@ -5,7 +5,7 @@ from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, Budge
 from guard.audit.models import AuditLog, AuditSeal, CustomerPseudonym
 from guard.locks.models import LockFence
 
-__all__ = ["ActorBlock", "AdmissionLimit", "AgentPause", "BudgetLedger", "BudgetMonth", "Fence", 
+__all__ = [
     "ActorBlock",
     "AdmissionLimit",
     "AgentPause",

@@ -48,14 +48,12 @@ def own_redis_prefix(settings: Any) -> Iterator[str]:
     """Each test has its own key prefix; its keys are removed by prefix scan, whatever else is on the server."""
     from config.base import redis as base_redis
     from guard.access.services import forget_principals
-    from guard.admission.forgetting import forget_everything
     from guard.access.tokens import forget_tokens
     from guard.admission.forgetting import forget_everything
     from memory.sessions.numbering import given
 
     settings.REDIS_KEY_PREFIX = f"t{uuid.uuid4().hex[:12]}"
     forget_principals()
-    forget_everything()
     forget_tokens()
     forget_everything()
     given.forget()  # of sessions whose rows an earlier test has emptied
