@@ -18,9 +18,17 @@ PLATFORM_ADMIN = "platform_admin"
 ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     RISK_OFFICER: ("risk.view_riskalert", "risk.dispose_alert"),
     RISK_MANAGER: ("risk.view_riskalert",),
-    COMPLIANCE_AUDITOR: ("guard.view_auditlog", "memory.view_erasurereceipt", "memory.view_legalhold"),
+    COMPLIANCE_AUDITOR: (
+        "guard.view_auditlog",
+        "guard.export_auditlog",
+        "memory.view_erasurereceipt",
+        "memory.view_legalhold",
+    ),
     PLATFORM_ADMIN: (
         "risk.view_data_quality",
+        # Who runs the system answers for the record of it: seals that lag, observations that were lost.
+        "guard.view_auditlog",
+        "guard.export_auditlog",
         "guard.view_agentprincipal",
         "guard.add_agentprincipal",
         "guard.change_agentprincipal",

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from guard.audit.models import AuditLog
 from guard.audit.services import record
 from guard.audit.words import DECISIONS, EVENTS
-from tests.risk.console.make import make_auditor, make_client, make_manager, make_officer, make_operator, make_person
+from tests.risk.console.make import make_auditor, make_client, make_manager, make_officer, make_person
 
 pytestmark = pytest.mark.django_db
 LOG = "/admin/guard/auditlog/"
@@ -50,7 +50,7 @@ def test_another_tenants_rows_are_not_there() -> None:
     assert client.get(f"{LOG}{row.pk}/change/").status_code == 302
 
 
-@pytest.mark.parametrize("make", [make_officer, make_manager, make_operator])
+@pytest.mark.parametrize("make", [make_officer, make_manager])
 def test_others_have_no_audit(make: object) -> None:
     assert make_client(make()).get(LOG).status_code == 403  # type: ignore[operator]
 
