@@ -9,11 +9,14 @@ class RiskConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
+        from guard.access.unmasking import register_unmasking
         from memory.profiles.restrictions import register_confirmed_alert_resolver
         from risk.alerts import keeping
         from risk.alerts.selectors import has_confirmed_alert
+        from risk.console.unmasking import KIND, clear_alert
         from risk.feed.watch import tell_signed_out
 
         register_confirmed_alert_resolver(has_confirmed_alert)
+        register_unmasking(KIND, clear_alert)
         keeping.register_own()
         user_logged_out.connect(tell_signed_out, dispatch_uid="risk.feed.signed_out")

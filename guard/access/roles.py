@@ -16,8 +16,9 @@ PLATFORM_ADMIN = "platform_admin"
 
 # What each role may do, as Django permissions; granted after every migrate.
 ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
-    RISK_OFFICER: ("risk.view_riskalert", "risk.dispose_alert"),
-    RISK_MANAGER: ("risk.view_riskalert",),
+    # Officers speak with customers and managers answer for it: both may see one in clear, for a reason, on the record.
+    RISK_OFFICER: ("risk.view_riskalert", "risk.dispose_alert", "guard.unmask_customer"),
+    RISK_MANAGER: ("risk.view_riskalert", "guard.unmask_customer"),
     COMPLIANCE_AUDITOR: (
         "guard.view_auditlog",
         "guard.export_auditlog",

@@ -16,9 +16,8 @@ from django.utils.translation import gettext_lazy
 
 from config.base.clock import business_zone
 from config.base.errors import DomainError
+from guard.access.people import RefusalRecorded, record_refusal
 from guard.access.staff_admin import request_tenant
-from guard.audit.models import ActorType, Decision, EventType
-from guard.audit.services import record
 from risk.alerts import services
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
 from risk.console.forms import DispositionForm, NoteForm, ReopenForm, VersionForm
@@ -80,10 +79,6 @@ def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any
         )
 
 
-class RefusalRecorded(PermissionDenied):
-    """A refusal whose audit row is written already."""
-
-
 def recording_refusals(view: View, action: str) -> View:
     """The view, with an audit row for whoever is refused, whichever page or act of the alerts it was."""
 
@@ -93,25 +88,22 @@ def recording_refusals(view: View, action: str) -> View:
             return view(request, *args, **kwargs)
         except RefusalRecorded:
             raise
-        except PermissionDenied:
+        except PermissionDenied as refusal:
             alert_id = str(kwargs.get("alert_id") or kwargs.get("object_id") or "")
             _record_refusal(request, alert_id, action)
-            raise
+            raise RefusalRecorded from refusal
 
     return recorded
 
 
 def _record_refusal(request: HttpRequest, alert_id: str, action: str) -> None:
-    record(
+    record_refusal(
+        request.user,
         tenant=request_tenant(request),
-        event_type=EventType.AUTHZ,
-        decision=Decision.FORBIDDEN,
-        actor_type=ActorType.STAFF,
-        actor_id=request.user.get_username(),
+        action=action,
+        permission=DISPOSE if action in ACTS else VIEW,
         object_type="risk_alert",
         object_id=alert_id,
-        code="FORBIDDEN",
-        input_summary={"code": "FORBIDDEN", "action": action, "permission": DISPOSE if action in ACTS else VIEW},
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from guard.access.unmasking import MAX_REASON, MIN_REASON
 from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, DispositionCode, RiskAlert
 from risk.alerts.officers import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
 
@@ -25,6 +26,12 @@ class VersionForm(forms.Form):
 
 class NoteForm(forms.Form):
     text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the note first.")})
+
+
+class UnmaskForm(forms.Form):
+    reason = forms.CharField(
+        min_length=MIN_REASON, max_length=MAX_REASON, strip=True, error_messages={"required": _("Say why.")}
+    )
 
 
 class ReopenForm(VersionForm):
