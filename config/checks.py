@@ -8,15 +8,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection, connections
 
-from config.base.clock import now
+from config.base.clock import now, rfc3339
+from config.base.redis import RedisUnavailable
 from guard.audit import triggers
+from guard.audit.losses import read_losses
+from guard.audit.sealing import backlog
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
 
@@ -26,13 +29,18 @@ LEAST_REDIS = (6, 2)
 
 @dataclass(frozen=True)
 class Result:
-    """ok; detail: a sentence; advice: what to do when not ok; value: seconds or a count where the check measures."""
+    """ok; detail: a sentence; advice: what to do when not ok; value: seconds or a count where the check measures.
+
+    warning: fit to serve, and somebody has to look. gauges: what else was measured, by the metric's name.
+    """
 
     name: str
     ok: bool
     detail: str
     advice: str = ""
     value: float | None = None
+    warning: bool = False
+    gauges: dict[str, float] = field(default_factory=dict)
 
 
 # --- time-outs --------------------------------------------------------------------------------------------------
@@ -100,12 +108,60 @@ def audit_triggers() -> Result:
             return Result(
                 "audit_triggers",
                 False,
-                f"audit_log can be changed: {', '.join(gone)} missing",
+                f"{' and '.join(sorted({name.partition('_refuse')[0] for name in gone}))} can be changed: "
+                f"{', '.join(gone)} missing",
                 "run manage.py migrate with an account that has the TRIGGER right",
             )
-        return Result("audit_triggers", True, "audit_log accepts INSERT only")
+        return Result("audit_triggers", True, "audit_log and audit_seal accept INSERT only")
 
     return _bounded("audit_triggers", check)
+
+
+def audit_seals() -> Result:
+    """How far the sealer is behind. A warning: rows are written and kept all the same, only not evident yet."""
+
+    def check() -> Result:
+        try:
+            found = backlog()
+        except DatabaseError as error:
+            detail = f"not known while the database is away ({_number(error)})"
+            return Result("audit_seals", True, detail, warning=True)
+        late = found.age > settings.AUDIT_SEAL_LAG
+        what = f"{found.rows} audit rows are not sealed, the oldest for {found.age:.0f} s"
+        return Result(
+            "audit_seals",
+            True,
+            what if late else f"{found.sealed} audit rows under {found.seals} seals, {found.rows} waiting",
+            "is the worker of the queue publish running? manage.py audit_seal seals by hand" if late else "",
+            found.age,
+            warning=late,
+            gauges={"audit_seal_lag_seconds": found.age, "audit_unsealed_rows": found.rows},
+        )
+
+    return _bounded("audit_seals", check)
+
+
+def audit_losses() -> Result:
+    """Observations of the last days that could not be written to the audit log. A warning."""
+
+    def check() -> Result:
+        try:
+            found = read_losses()
+        except RedisUnavailable:
+            return Result("audit_losses", True, "not known while Redis is away", warning=True)
+        gauges = {"audit_lost_observations": float(found.total)}
+        if not found.total or found.last_at is None:
+            return Result("audit_losses", True, "no observation was lost", gauges=gauges)
+        return Result(
+            "audit_losses",
+            True,
+            f"{found.total} observations could not be written, the last at {rfc3339(found.last_at)}",
+            "see the log around that time, and audit_verify rows with the code OBSERVATIONS_LOST",
+            warning=True,
+            gauges=gauges,
+        )
+
+    return _bounded("audit_losses", check)
 
 
 def outbox_lag() -> Result:
@@ -197,7 +253,7 @@ def worker_lag() -> Result:
 
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
-    return [database(), audit_triggers(), redis_state(), worker_lag(), outbox_lag()]
+    return [database(), audit_triggers(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
 
 
 def _lag(name: str, age: float, limit: float, what: str, advice: str) -> Result:

@@ -28,6 +28,8 @@ def ready(request: HttpRequest) -> HttpResponse:
     body = {
         "status": "not_ready" if failed else "ready",
         "reasons": [f"{result.name}: {result.detail}" for result in failed],
+        # Fit to serve, and somebody has to look.
+        "warnings": [f"{result.name}: {result.detail}" for result in results if result.warning],
         "checks": {result.name: _shown(result) for result in results},
     }
     response = JsonResponse(body, status=503 if failed else 200)
@@ -49,6 +51,13 @@ def _shown(result: checks.Result) -> dict[str, object]:
     return shown
 
 
+GAUGES = {
+    "audit_seal_lag_seconds": "Age of the oldest audit row that no seal holds yet",
+    "audit_unsealed_rows": "Audit rows that no seal holds yet",
+    "audit_lost_observations": "Observations that could not be written to the audit log, in the last 7 days",
+}
+
+
 def _registry(results: Iterable[checks.Result]) -> CollectorRegistry:
     registry = CollectorRegistry()
     passed = Gauge("xinghuo_check_ok", "1 when the readiness check passes", ["check"], registry=registry)
@@ -60,4 +69,6 @@ def _registry(results: Iterable[checks.Result]) -> CollectorRegistry:
         passed.labels(result.name).set(1 if result.ok else 0)
         if result.name in lags and result.value is not None:
             Gauge(f"xinghuo_{result.name}_seconds", lags[result.name], registry=registry).set(result.value)
+        for name, value in result.gauges.items():
+            Gauge(f"xinghuo_{name}", GAUGES[name], registry=registry).set(value)
     return registry

@@ -50,10 +50,12 @@ def own_redis_prefix(settings: Any) -> Iterator[str]:
     from guard.access.services import forget_principals
     from guard.access.tokens import forget_tokens
     from guard.admission.forgetting import forget_everything
+    from guard.audit.pseudonyms import forget_pseudonyms
     from memory.sessions.numbering import given
 
     settings.REDIS_KEY_PREFIX = f"t{uuid.uuid4().hex[:12]}"
     forget_principals()
+    forget_pseudonyms()
     forget_tokens()
     forget_everything()
     given.forget()  # of sessions whose rows an earlier test has emptied

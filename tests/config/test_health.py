@@ -17,6 +17,8 @@ from config import checks
 from config.base.clock import now
 from config.base.redis import state
 from guard.audit import triggers
+from guard.audit.sealing import seal_waiting
+from guard.audit.services import record
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
 from tests.services import RedisServer
@@ -33,7 +35,10 @@ def ready(client: Client) -> tuple[int, dict[str, Any]]:
 def test_all_is_well(client: Client, own_redis_server: RedisServer) -> None:
     status, body = ready(client)
     assert (status, body["status"], body["reasons"]) == (200, "ready", [])
-    assert set(body["checks"]) == {"database", "audit_triggers", "redis", "worker_lag", "outbox_lag"}
+    assert set(body["checks"]) == {"database", "audit_triggers", "redis", "worker_lag", "outbox_lag"} | {
+        "audit_seals", "audit_losses",
+    }  # fmt: skip
+    assert body["warnings"] == []
     assert client.get("/health/live").content == b"ok"
     assert client.post("/health/live").status_code == 405
 
@@ -102,7 +107,7 @@ def test_an_audit_log_that_can_be_changed(client: Client, own_redis_server: Redi
     finally:
         triggers.install(connection)
     assert status == 503
-    assert body["reasons"][0].startswith("audit_triggers: audit_log can be changed")
+    assert body["reasons"][0].startswith("audit_triggers: audit_log and audit_seal")
 
 
 def test_a_check_that_hangs_costs_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +144,7 @@ def doctor(*arguments: str) -> tuple[int, str]:
 def test_doctor_speaks_in_sentences(own_redis_server: RedisServer) -> None:
     _code, out = doctor()
     assert "redis: Redis" in out
-    assert "audit_log accepts INSERT only" in out
+    assert "audit_log and audit_seal accept INSERT only" in out
     own_redis_server.kill()
     code, out = doctor()
     assert code == 1
@@ -148,3 +153,23 @@ def test_doctor_speaks_in_sentences(own_redis_server: RedisServer) -> None:
     code, out = doctor("--json")
     assert code == 1
     assert json.loads(out)["ok"] is False
+
+
+def test_a_sealer_that_lags_is_a_warning_and_serving_goes_on(
+    client: Client, own_redis_server: RedisServer, settings: Any
+) -> None:
+    settings.AUDIT_SEAL_LAG = -1
+    for _ in range(3):
+        record(tenant="default", event_type="authz", decision="forbidden", actor_id="wei")
+    status, body = ready(client)
+    assert (status, body["status"]) == (200, "ready")
+    assert [warning.split(":")[0] for warning in body["warnings"]] == ["audit_seals"]
+    assert "3 audit rows are not sealed" in body["warnings"][0]
+    metrics = client.get("/metrics").content
+    assert b"xinghuo_audit_unsealed_rows 3.0" in metrics
+    assert b"xinghuo_audit_seal_lag_seconds" in metrics
+    out = StringIO()
+    call_command("doctor", stdout=out)
+    assert "warn audit_seals: 3 audit rows are not sealed" in out.getvalue()
+    seal_waiting()
+    assert b"xinghuo_audit_unsealed_rows 0.0" in client.get("/metrics").content

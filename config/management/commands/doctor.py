@@ -42,7 +42,9 @@ class Command(BaseCommand):
         else:
             for result in results:
                 mark = self.style.SUCCESS("ok  ") if result.ok else self.style.ERROR("FAIL")
-                advice = f" -> {result.advice}" if result.advice and not result.ok else ""
+                if result.warning:
+                    mark = self.style.WARNING("warn")
+                advice = f" -> {result.advice}" if result.advice and (result.warning or not result.ok) else ""
                 self.stdout.write(f"{mark} {result.name}: {result.detail}{advice}")
             self.stdout.write(f"{len(results)} checks, {len(failed)} failed")
         if failed:

@@ -74,7 +74,8 @@ def test_nor_does_the_orm() -> None:
 def test_migrate_puts_triggers_back_also_ones_that_were_made_harmless() -> None:
     assert triggers.missing(connection) == []
     triggers.drop(connection)
-    assert len(triggers.missing(connection)) == (6 if connection.vendor == "sqlite" else 4)
+    gone = triggers.missing(connection)
+    assert {"audit_log_refuse_update", "audit_log_refuse_delete", "audit_seal_refuse_update"} <= set(gone)
     call_command("migrate", verbosity=0)
     assert triggers.missing(connection) == []
     with connection.cursor() as cursor:
