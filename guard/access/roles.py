@@ -14,10 +14,15 @@ RISK_MANAGER = "risk_manager"
 COMPLIANCE_AUDITOR = "compliance_auditor"
 PLATFORM_ADMIN = "platform_admin"
 
+# At once, when an actor or an AI agent does harm.
+OFFICERS_ACTS = (
+    *("guard.view_actorblock", "guard.change_actorblock"),
+    *("guard.view_agentpause", "guard.change_agentpause"),
+)
 # What each role may do, as Django permissions; granted after every migrate.
 ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     # Officers speak with customers and managers answer for it: both may see one in clear, for a reason, on the record.
-    RISK_OFFICER: ("risk.view_riskalert", "risk.dispose_alert", "guard.unmask_customer"),
+    RISK_OFFICER: (*OFFICERS_ACTS, "risk.view_riskalert", "risk.dispose_alert", "guard.unmask_customer"),
     RISK_MANAGER: ("risk.view_riskalert", "guard.unmask_customer"),
     COMPLIANCE_AUDITOR: (
         "guard.view_auditlog",
@@ -36,6 +41,13 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "guard.view_staffmember",
         "guard.add_staffmember",
         "guard.change_staffmember",
+        # Limits of admission, with the ledger of what was spent.
+        "guard.view_admissionlimit",
+        "guard.change_admissionlimit",
+        "guard.view_budgetledger",
+        "guard.view_actorblock",
+        "guard.change_actorblock",
+        "guard.view_agentpause",
         "auth.view_user",
         "auth.add_user",
         "auth.change_user",

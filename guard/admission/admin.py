@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from config.base.clock import now
 from config.base.errors import DomainError
+from guard.access.masking import mask
 from guard.access.models import Agent
 from guard.access.staff_admin import ReadOnlyAdmin, request_tenant
 from guard.admission import blocks, limits
@@ -27,7 +28,23 @@ def _any(label: Any) -> list[tuple[str, Any]]:
     return [("", label), *Agent.choices]
 
 
-class _ByService(ReadOnlyAdmin):
+class _Masked(ReadOnlyAdmin):
+    """An actor may be a customer: shown with a mask, and found by the whole id."""
+
+    @admin.display(description=gettext_lazy("actor"))
+    def actor(self, row: Any) -> str:
+        return mask(row.actor_id) if row.actor_id else ""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        hidden = {"id", "current", "open"}
+        names = [field.name for field in self.opts.fields if field.name not in hidden]
+        return ["actor" if name == "actor_id" else name for name in names]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return self.get_fields(request, obj)
+
+
+class _ByService(_Masked):
     """A table whose rows are made by a form of its own, and ended by an action."""
 
     form_class: type[forms.Form]
@@ -45,13 +62,20 @@ class _ByService(ReadOnlyAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = self.form_class(request.POST or None, initial=request.GET.dict())
+        list_url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         if request.method == "POST" and form.is_valid():
             try:
                 messages.success(request, self.make(request, form.cleaned_data))
-                return HttpResponseRedirect(reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"))
+                return HttpResponseRedirect(list_url)
             except DomainError as refused:
                 form.add_error(None, refused.detail)
-        context = {**self.admin_site.each_context(request), "title": self.title, "opts": self.opts, "form": form}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": self.title,
+            "opts": self.opts,
+            "form": form,
+            "list_url": list_url,
+        }
         return TemplateResponse(request, "guard/admission_form.html", context)
 
 
@@ -85,7 +109,7 @@ class AdmissionLimitAdmin(_ByService):
     """What is in force, and every version before it. Another value is a new version; taken away, the next less
     specific limit counts again."""
 
-    list_display = ("kind", "shown", "agent", "actor_id", "action", "version", "in_force", "changed_by", "changed_at")
+    list_display = ("kind", "shown", "agent", "actor", "action", "version", "in_force", "changed_by", "changed_at")
     list_filter = ("kind", ("current", admin.EmptyFieldListFilter))
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an actor")
@@ -134,7 +158,7 @@ class BlockForm(forms.Form):
 
 @admin.register(ActorBlock)
 class ActorBlockAdmin(_ByService):
-    list_display = ("actor_id", "code", "repeat", "started_at", "expires_at", "state", "blocked_by", "lifted_by")
+    list_display = ("actor", "code", "repeat", "started_at", "expires_at", "state", "blocked_by", "lifted_by")
     list_filter = (("open", admin.EmptyFieldListFilter),)
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an actor")
@@ -202,10 +226,10 @@ class AgentPauseAdmin(_ByService):
 
 
 @admin.register(BudgetLedger)
-class BudgetLedgerAdmin(ReadOnlyAdmin):
+class BudgetLedgerAdmin(_Masked):
     """To look at: a correction is an entry of its own."""
 
-    list_display = ("recorded_at", "month", "number", "kind", "amount", "actor_id", "agent", "action", "reason")
+    list_display = ("recorded_at", "month", "number", "kind", "amount", "actor", "agent", "action", "reason")
     list_filter = ("kind", "agent")
     exact_search = ("month", "actor_id", "admission_id")
     search_help_text = gettext_lazy("Exactly a month (YYYY-MM), an actor or an admission")

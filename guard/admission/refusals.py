@@ -6,10 +6,14 @@ this process while Redis is away.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from config.base import redis as base_redis
+from config.base.redis import RedisUnavailable, translated
+from guard.admission import keys
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
 
@@ -50,6 +54,14 @@ def tell(verdict: Verdict, count: int) -> None:
             "local": verdict.local,
         },
     )
+
+
+def put_back(verdict: Verdict, count: int) -> None:
+    """The row could not be written: its refusals are counted for the next one."""
+    caller = verdict.caller
+    with contextlib.suppress(RedisUnavailable), translated():
+        name = keys.REFUSED(caller.tenant, actor_id=caller.actor_id)
+        base_redis.state().hincrby(name, f"{verdict.refused_by}:n", count)
 
 
 def tell_locally(verdict: Verdict) -> None:

@@ -215,7 +215,11 @@ def _refused(call: _Call, reply: list[Any]) -> Verdict:
         now_ms=reply[1],
     )
     if reply[8]:
-        refusals.tell(verdict, reply[8])
+        try:
+            refusals.tell(verdict, reply[8])
+        except (OperationalError, InterfaceError) as error:
+            refusals.put_back(verdict, reply[8])
+            raise outage(error) from error
     return verdict
 
 

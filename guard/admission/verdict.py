@@ -86,7 +86,7 @@ class Verdict:
     def quotas(self) -> list[Quota]:
         """Those that bind this call, in the order they are looked at. Money in the smallest unit."""
         found = []
-        for name, left in zip(LEFTS, self.lefts, strict=True):
+        for name, left in zip(LEFTS, self.lefts, strict=False):  # refused: there are none
             if left < 0:
                 continue
             found.append(Quota(name, self.plan.limits[name], left, self._reset(name), _WINDOWS.get(name)))
