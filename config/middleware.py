@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils import timezone
 
 from config.base.clock import business_zone
 from config.base.errors import DomainError
 from config.base.trace import from_traceparent, set_trace_id
+from guard.access.people import RefusalRecorded, record_refusal
 
 API_PREFIX = "/api/"
 CONSOLE_PREFIX = "/admin/"
@@ -55,7 +57,7 @@ CONSOLE_POLICY = (
 
 class ConsoleMiddleware:
     """The console's pages: people read and type business time (BUSINESS_TIME_ZONE) while storage and machines stay
-    with UTC, and a Content-Security-Policy lets no foreign or inline script run."""
+    with UTC, a Content-Security-Policy lets no foreign or inline script run, and a refusal is an audit row."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -67,3 +69,17 @@ class ConsoleMiddleware:
             response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", CONSOLE_POLICY)
         return response
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> None:
+        """One `authz/forbidden` row for a person whom a page or an action of the console refuses."""
+        refused = isinstance(exception, PermissionDenied) and not isinstance(exception, RefusalRecorded)
+        if refused and request.path.startswith(CONSOLE_PREFIX) and request.user.is_authenticated:
+            match = request.resolver_match
+            what, _, page = (match.url_name or "" if match else "").rpartition("_")
+            named = request.POST.get("action", "") if request.method == "POST" else ""
+            record_refusal(
+                request.user,
+                action=named or page or request.path[-64:],
+                object_type=what or "console",
+                object_id=str(match.kwargs.get("object_id", "")) if match else "",
+            )

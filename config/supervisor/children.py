@@ -38,7 +38,7 @@ def web(*, host: str, port: int) -> Child:
             *("--host", host, "--port", str(port)),
             *("--ws", "websockets-sansio", "--lifespan", "off"),
             *("--no-access-log", "--log-level", "warning"),
-            # uvicorn would believe X-Forwarded-For of anybody on this machine; TRUSTED_PROXIES decides (base/network.py).
+            # uvicorn would believe X-Forwarded-For of anybody on this machine: TRUSTED_PROXIES decides.
             "--no-proxy-headers",
             # Websockets stay open for hours: after this many seconds they are closed with 1012, "come back".
             *("--timeout-graceful-shutdown", "3"),

@@ -25,7 +25,7 @@ from config.base.keys import DEFAULT_TENANT
 from guard.access.logins import LoginForm
 from guard.access.models import Agent, AgentPrincipal, StaffMember
 from guard.access.services import issue_key, revoke_key, rotate_key
-from guard.access.staff_admin import ReadOnlyAdmin, request_tenant
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, request_tenant
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
@@ -106,7 +106,7 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, principals: QuerySet[AgentPrincipal]) -> None:
         count = 0
         for principal in principals.filter(revoked_at=None):
-            revoke_key(principal_id=principal.principal_id, revoked_by=_person(request))
+            revoke_key(principal_id=principal.principal_id, revoked_by=person_of(request))
             count += 1
         messages.success(request, _("%(count)d keys revoked. They stop working within 5 seconds.") % {"count": count})
 
@@ -124,7 +124,7 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
             for principal in chosen:
                 try:
                     rotated.append(
-                        rotate_key(principal_id=principal.principal_id, overlap=overlap, rotated_by=_person(request))
+                        rotate_key(principal_id=principal.principal_id, overlap=overlap, rotated_by=person_of(request))
                     )
                 except DomainError as refused:
                     messages.error(request, f"{principal.principal_id}: {refused.detail}")
@@ -156,7 +156,7 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
                 actor_id=form.cleaned_data["actor_id"],
                 expires_in=timedelta(days=days) if days else None,
                 note=form.cleaned_data["note"],
-                issued_by=_person(request),
+                issued_by=person_of(request),
             )
         context = {
             **self.admin_site.each_context(request),
@@ -181,7 +181,7 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
                 raise PermissionDenied
             found = self.get_queryset(request).filter(pk=object_id).first()
             if found is not None and "revoke" in request.POST:
-                revoke_key(principal_id=found.principal_id, revoked_by=_person(request))
+                revoke_key(principal_id=found.principal_id, revoked_by=person_of(request))
                 messages.success(request, _("The key is revoked. It stops working within 5 seconds."))
             if found is not None and "rotate" in request.POST:
                 if not self.has_rotate_permission(request):
@@ -194,12 +194,6 @@ class AgentPrincipalAdmin(ReadOnlyAdmin):
             "may_rotate": self.has_rotate_permission(request),
         }
         return super().change_view(request, object_id, form_url, extra)
-
-
-def _person(request: HttpRequest) -> User:
-    """Who asks. The services decide again whether they may."""
-    assert isinstance(request.user, User)
-    return request.user
 
 
 def people_of(request: HttpRequest) -> QuerySet[User]:

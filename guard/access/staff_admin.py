@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
@@ -74,6 +75,13 @@ def _name(action: Any) -> str:
 def pretty(value: Any) -> SafeString:
     """JSON to read, escaped."""
     return format_html('<pre class="mono">{}</pre>', json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def person_of(request: HttpRequest) -> User:
+    """Who asks, for a service that decides whether they may. Errors: PermissionDenied for nobody."""
+    if not isinstance(request.user, User):
+        raise PermissionDenied
+    return request.user
 
 
 def request_tenant(request: HttpRequest) -> str:

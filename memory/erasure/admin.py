@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.errors import DomainError
 from guard.access.masking import mask
-from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, pretty, request_tenant
 from memory.erasure.holds import release_hold
 from memory.erasure.models import ErasureReceipt, LegalHold
 
@@ -69,7 +69,7 @@ class LegalHoldAdmin(ReadOnlyAdmin):
         released = 0
         for pk in holds.filter(released_at=None).values_list("pk", flat=True):
             try:
-                release_hold(hold_id=pk, by=request.user.get_username(), tenant=request_tenant(request))
+                release_hold(hold_id=pk, by=person_of(request), tenant=request_tenant(request))
             except DomainError as refused:
                 messages.error(request, f"{pk}: {refused.detail}")
             else:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.errors import DomainError
 from guard.access.masking import mask
-from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, pretty, request_tenant
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.sessions.dead_letters import drop_letter, retry_letter, visible_tenants
@@ -145,7 +145,7 @@ class MessageDeadLetterAdmin(ReadOnlyAdmin):
 
     def _settle(self, request: HttpRequest, pks: list[int], verb: str) -> None:
         """Each letter by itself: one that cannot be settled does not hold up the others."""
-        who = {"by": request.user.get_username(), "tenant": request_tenant(request)}
+        who: dict[str, Any] = {"by": person_of(request), "tenant": request_tenant(request)}
         done = 0
         for pk in pks:
             try:

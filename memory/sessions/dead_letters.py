@@ -11,6 +11,7 @@ from django.db import DataError, IntegrityError, transaction
 from config.base.clock import now
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
+from guard.access.people import By, admit_staff
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.sessions.direct import next_numbers
@@ -20,6 +21,7 @@ from memory.sessions.owners import owner_of_row
 from memory.sessions.persist import existing, insert_entries
 from memory.sessions.reopen import locked, suspicion
 
+SETTLE = "memory.change_messagedeadletter"
 Reason = MessageDeadLetter.Reason
 Settled = MessageDeadLetter.Settled
 
@@ -59,6 +61,10 @@ def _waiting(letter_id: int, tenant: str | None) -> MessageDeadLetter:
     return letter
 
 
+def _admitted(by: By, action: str, letter_id: int) -> str:
+    return admit_staff(by, SETTLE, action=action, object_type="message_dead_letter", object_id=str(letter_id))
+
+
 def visible_tenants(tenant: str) -> tuple[str, ...]:
     """Letters that name no tenant (they cannot be read) belong to those who run the default one."""
     return (tenant, "") if tenant == "default" else (tenant,)
@@ -82,17 +88,19 @@ def _settle(letter: MessageDeadLetter, outcome: str, decision: str, by: str, **s
     )
 
 
-def retry_letter(*, letter_id: int, by: str, tenant: str | None = None) -> int:
+def retry_letter(*, letter_id: int, by: By, tenant: str | None = None) -> int:
     """Makes the entry a message after all; returns its number.
 
     Steps, in one transaction: 1. read the entry again; 2. lock its session's row (found by tenant and id: it may have
     been made since); 3. the same message there already: done; 4. else it gets its own number where the database had
     refused it and nobody has that number, and the next one above all leases otherwise: a number out of a range that
     Redis still uses might be given to another; 5. Redis's state of the session is made again before its next use.
-    by: who decides. tenant: that person's, None for all.
+    by: who decides, a person with `memory.change_messagedeadletter` or a command's name. tenant: that person's, None
+    for all.
     Errors: DEAD_LETTER_CONFLICT (409: decided already, or the reason stands), NOT_FOUND, SESSION_NOT_FOUND,
-    SESSION_DELETED (a message never revives one).
+    SESSION_DELETED (a message never revives one), FORBIDDEN.
     """
+    name = _admitted(by, "retry", letter_id)
 
     def work() -> int:
         with transaction.atomic(durable=True):
@@ -116,7 +124,7 @@ def retry_letter(*, letter_id: int, by: str, tenant: str | None = None) -> int:
                 above = next_numbers(row, 0 if free else 1)
                 number = number if free else above
                 _insert(entry, row, number)
-            _settle(letter, Settled.RETRIED, Decision.RETRIED, by, seq=number)
+            _settle(letter, Settled.RETRIED, Decision.RETRIED, name, seq=number)
             return number
 
     # IntegrityError: the drain brought this entry, or this number, at this moment.
@@ -134,15 +142,16 @@ def _insert(entry: Entry, row: AgentSession, number: int) -> None:
         raise DomainError("DEAD_LETTER_CONFLICT", f"the database refuses it again: {type(error).__name__}") from None
 
 
-def drop_letter(*, letter_id: int, by: str, tenant: str | None = None) -> None:
+def drop_letter(*, letter_id: int, by: By, tenant: str | None = None) -> None:
     """Gives the entry up: its text is removed, the row stays and says who decided. One transaction.
 
-    Errors: DEAD_LETTER_CONFLICT (409) when somebody has decided already, NOT_FOUND.
+    Errors: DEAD_LETTER_CONFLICT (409) when somebody has decided already, NOT_FOUND, FORBIDDEN.
     """
+    name = _admitted(by, "drop", letter_id)
 
     def work() -> None:
         with transaction.atomic(durable=True):
             letter = _waiting(letter_id, tenant)
-            _settle(letter, Settled.DROPPED, Decision.DROPPED, by, seq=letter.seq)
+            _settle(letter, Settled.DROPPED, Decision.DROPPED, name, seq=letter.seq)
 
     retry_conflicts(work)

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from config.base.errors import DomainError
 from guard.access.people import RefusalRecorded
+from guard.access.staff_admin import person_of
 from guard.access.unmasking import may_unmask, unmask
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
@@ -166,6 +167,10 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
         return self._page(request, alert)
 
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        _require_sight(request)
+        return super().history_view(request, object_id, extra_context)
+
     def _alert(self, request: HttpRequest, alert_id: str) -> RiskAlert:
         found = self.get_queryset(request).select_related("assignee", "disposed_by").filter(pk=alert_id).first()
         if found is None:
@@ -266,7 +271,7 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self._page(request, alert, unmasking=form, status=422)
         try:
             clear = unmask(
-                staff=request.user,  # type: ignore[arg-type]
+                staff=person_of(request),
                 kind=KIND,
                 object_id=alert_id,
                 reason=request.POST.get("reason", ""),
