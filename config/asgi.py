@@ -10,9 +10,11 @@ http_application = get_asgi_application()
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402 - Django must be set up first
 from channels.sessions import SessionMiddlewareStack  # noqa: E402
 
+from guard.access.invalidation import listen  # noqa: E402
 from risk.feed.origin import SameOrigin  # noqa: E402
 from risk.feed.routing import websocket_urlpatterns  # noqa: E402
 
+listen()
 application = ProtocolTypeRouter(
     {
         "http": http_application,

@@ -94,6 +94,17 @@ def flush_past_the_triggers() -> Iterator[None]:
     TransactionTestCase._fixture_teardown = original  # type: ignore[method-assign]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_listener() -> Iterator[None]:
+    """A server that a test runs in this process starts no listener: when it subscribes again it forgets keys, and
+    tests that count queries would see it."""
+    from guard.access import invalidation
+
+    original, invalidation.listen = invalidation.listen, lambda: None
+    yield
+    invalidation.listen = original
+
+
 @pytest.fixture
 def own_redis_server(settings: Any, tmp_path: Path) -> Iterator[RedisServer]:
     """A private redis-server: `kill()`, `stop()`, `start()` (same data, same port), `restart()`, `pause()`,
