@@ -22,7 +22,7 @@ from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from guard.audit.models import Decision, EventType
-from guard.audit.services import record
+from guard.audit.services import observe
 from memory.core.columns import FILES, FileSpec
 from memory.core.models import (
     CoreAssessment,
@@ -189,7 +189,7 @@ def _run(
 
 
 def _audit(tenant: str, decision: Decision, report: ImportReport) -> None:
-    record(
+    observe(
         tenant=tenant,
         event_type=EventType.DATA_IMPORT,
         decision=decision,

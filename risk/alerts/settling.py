@@ -226,7 +226,8 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
 
 
 def _audit(row: RiskAlertHit, event_type: str, decision: str, *, score: int | None = None) -> None:
-    # No customer id and no evidence key, which may hold one: the audit outlives an erasure.
+    # The customer stands in it by pseudonym, for the audit outlives an erasure; the evidence key, which may hold the id,
+    # does not.
     record(
         tenant=row.tenant,
         event_type=event_type,
@@ -238,6 +239,7 @@ def _audit(row: RiskAlertHit, event_type: str, decision: str, *, score: int | No
         code=row.rule_id,
         risk_score=row.score if score is None else score,
         trace_id=row.trace_id,
+        customer_id=row.customer_id,
         input_summary={
             "hit_id": row.pk,
             "revision": row.revision,

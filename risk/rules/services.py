@@ -29,7 +29,7 @@ from config.base.clock import now
 from config.base.ids import check_id, new_id
 from config.base.trace import traced
 from guard.audit.models import Decision, EventType
-from guard.audit.services import record
+from guard.audit.services import observe
 from memory.core.importer import mark
 from memory.core.models import CoreChange
 from memory.core.selectors import customers_facts, known_customer_ids, known_tenants
@@ -154,7 +154,7 @@ def _audit(tenant: str, report: ScanReport) -> None:
         decision = Decision.COMPLETED
     else:
         decision = Decision.PARTIAL if report.customers else Decision.FAILED
-    record(
+    observe(
         tenant=tenant,
         event_type=EventType.RULE_SCAN,
         decision=decision,

@@ -247,7 +247,7 @@ def fail_in_batch(monkeypatch: pytest.MonkeyPatch, failing: int, *, audit_too: b
 
     monkeypatch.setattr(importer, "mark", breaks)
     if audit_too:
-        monkeypatch.setattr(importer, "record", away)
+        monkeypatch.setattr(importer, "observe", away)
 
 
 def test_a_database_that_fails_on_the_way_leaves_whole_batches_and_says_what_went_in(
