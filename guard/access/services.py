@@ -143,7 +143,7 @@ def authorize(
         # Nothing to compare with must never mean "yes".
         raise ValueError(f"authorize {resource.value} needs owner_id or customer_id")
     if owner_id is not None and owner_id != caller.actor_id:
-        raise no("NOT_OWNER", "it belongs to another actor")
+        raise no("NOT_OWNER", "it belongs to another actor, or it is another agent's")
     if scope is Scope.OWN:
         about_another = customer_id is not None and customer_id != caller.actor_id
         if about_another and (owner_id is None or caller.agent == Agent.CUSTOMER):
