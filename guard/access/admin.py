@@ -242,6 +242,23 @@ admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
+_STANDINGS = ("is_active", "is_staff", "is_superuser")
+
+
+def _record_person(request: HttpRequest, event: EventType, decision: Decision, person: User, code: str) -> None:
+    record(
+        tenant=request_tenant(request),
+        event_type=event,
+        decision=decision,
+        actor_type=ActorType.STAFF,
+        actor_id=request.user.get_username()[:64],
+        object_type="user",
+        object_id=person.get_username()[:64],
+        code=code[:32],
+        input_summary={"role": code} if event == EventType.ROLE else {},
+    )
+
+
 @admin.register(User)
 class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
     """The tenant's people and their roles. Only a superuser touches superusers, and nobody their own roles; people
@@ -271,10 +288,27 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         return (*fields, "is_superuser", "user_permissions")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
+        """With a row for each of `active`, `staff` and `superuser` that was given or taken."""
+        before = User.objects.filter(pk=obj.pk).values(*_STANDINGS).first() if change else {}
         tenant = request_tenant(request)
-        if not change and tenant != DEFAULT_TENANT:
-            StaffMember.objects.create(user=obj, tenant=tenant)
+        with transaction.atomic():
+            super().save_model(request, obj, form, change)
+            if not change and tenant != DEFAULT_TENANT:
+                StaffMember.objects.create(user=obj, tenant=tenant)
+            for standing in _STANDINGS:
+                had, has = bool((before or {}).get(standing)), bool(getattr(obj, standing))
+                if had != has:
+                    decision = Decision.GRANTED if has else Decision.REVOKED
+                    _record_person(request, EventType.ROLE, decision, obj, standing.removeprefix("is_"))
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        """Who sets another's password could log in as them: that is a row."""
+        with transaction.atomic():
+            response = super().user_change_password(request, id, form_url)
+            person = self.get_object(request, id)
+            if request.method == "POST" and response.status_code == 302 and person is not None:
+                _record_person(request, EventType.PRINCIPAL, Decision.ROTATED, person, "PASSWORD")
+        return response
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         person: User = form.instance
@@ -284,17 +318,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
             after = set(person.groups.values_list("name", flat=True))
             for decision, roles in ((Decision.GRANTED, after - before), (Decision.REVOKED, before - after)):
                 for role in sorted(roles):
-                    record(
-                        tenant=request_tenant(request),
-                        event_type=EventType.ROLE,
-                        decision=decision,
-                        actor_type=ActorType.STAFF,
-                        actor_id=request.user.get_username(),
-                        object_type="user",
-                        object_id=person.get_username(),
-                        code=role,
-                        input_summary={"role": role},
-                    )
+                    _record_person(request, EventType.ROLE, decision, person, role)
 
 
 @admin.register(Group)

@@ -27,6 +27,7 @@ from django.db.models import F
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 from django.utils.translation import ngettext
+from redis.exceptions import ResponseError
 
 from config.base.clock import business_date, business_day_bounds, now, to_micros
 from config.base.db import retry_conflicts
@@ -145,8 +146,8 @@ def count_attempt(scopes: tuple[str, str]) -> int:
         )  # fmt: skip
         if locked:
             return max(1, -(-wait_ms // 1000))
-    except RedisUnavailable:
-        pass  # MySQL decides
+    except (RedisUnavailable, ResponseError):
+        pass  # away, or a counter that somebody has spoilt: MySQL decides
     return retry_conflicts(lambda: _count_in_database(scopes), also=(IntegrityError,))
 
 
@@ -185,8 +186,8 @@ def give_back(scopes: tuple[str, str]) -> None:
         LoginCount.objects.filter(scope=address, failures__gt=0).update(failures=F("failures") - 1)
     try:
         _credit(quick(), _keys(scopes)[0])
-    except RedisUnavailable:
-        logger.warning("Redis is away: a login's attempt stays counted there")
+    except (RedisUnavailable, ResponseError):
+        logger.warning("a login's attempt stays counted in Redis, which could not be told")
 
 
 def _is_full(scopes: tuple[str, str]) -> bool:

@@ -108,3 +108,20 @@ def test_an_operator_makes_nobody_a_superuser_and_touches_none() -> None:
 def test_nobody_is_deleted() -> None:
     root, person = make_client(make_person("root", superuser=True)), make_person("new")
     assert root.post(f"/admin/auth/user/{person.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_a_password_that_somebody_else_sets_is_recorded_and_so_is_who_may_log_in() -> None:
+    client, person = make_client(make_operator()), make_person("new")
+    passwords = {"password1": "a long one 1", "password2": "a long one 1", "usable_password": "true"}
+    assert client.post(f"/admin/auth/user/{person.pk}/password/", passwords).status_code == 302
+    row = AuditLog.objects.get(event_type="principal")
+    assert (row.decision, row.object_type, row.object_id, row.code) == ("rotated", "user", "new", "PASSWORD")
+    assert "a long one" not in repr(row.__dict__)
+    wrong = {**passwords, "password2": "another"}
+    assert client.post(f"/admin/auth/user/{person.pk}/password/", wrong).status_code == 200
+    assert AuditLog.objects.filter(event_type="principal").count() == 1
+    form = person_form(person)
+    del form["is_active"]
+    client.post(f"/admin/auth/user/{person.pk}/change/", form)
+    [row] = AuditLog.objects.filter(event_type="role")
+    assert (row.decision, row.code, row.object_id) == ("revoked", "active", "new")

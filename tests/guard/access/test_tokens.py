@@ -117,6 +117,7 @@ def test_a_body_that_is_none(body: Any) -> None:
 # --- forgeries --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 def test_only_what_we_signed_with_this_purpose_counts() -> None:
     _key, pair = made()
     good = pair.access_token
