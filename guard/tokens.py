@@ -116,9 +116,26 @@ def verify_any(token: str) -> Claims | None:
     return _read(token)
 
 
+# Digest of a token and of the ring that it was read with -> what stands in it. A signature that was right stays right.
+_seen: dict[tuple[bytes, int], Claims] = {}
+_SEEN_SIZE = 4096
+
+
 def _read(token: str) -> Claims | None:
     if len(token) > MAX_LENGTH or not token.isascii() or not looks_like_token(token):
         return None
+    name = (hashlib.sha256(token.encode()).digest(), hash((settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)))
+    claims = _seen.get(name)
+    if claims is None:
+        claims = _checked(token)
+        if claims is not None:
+            if len(_seen) >= _SEEN_SIZE:
+                _seen.clear()
+            _seen[name] = claims
+    return claims
+
+
+def _checked(token: str) -> Claims | None:
     try:
         header = jwt.get_unverified_header(token)
         key = _keys().get(str(header.get("kid", "")))
