@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from typing import Any
 
@@ -20,6 +21,7 @@ from config.base.outages import outage
 from config.base.redis import RedisUnavailable
 from config.base.trace import current_trace_id
 from config.middleware import problem_response
+from guard.idempotency.http import honour
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +82,18 @@ class StrictParser(Parser):
         if length.isascii() and length.isdigit() and int(length[:20]) > settings.MAX_BODY_BYTES:
             limit = settings.MAX_BODY_BYTES
             raise DomainError("BODY_TOO_LARGE", f"the body is {length[:20]} bytes; the limit is {limit}")
-        return parse_json(request.body)
+        request.parsed_body = parse_json(request.body)  # type: ignore[attr-defined]
+        return request.parsed_body  # type: ignore[attr-defined]
 
 
 api = NinjaAPI(
     title="Xinghuo",
     version="1",
-    description="Shared memory, guard and oversight for the agents of a wealth manager.",
+    description=(
+        "Shared memory, guard and oversight for the agents of a wealth manager. Every write takes the header "
+        "`Idempotency-Key` (1 to 64 of A-Z a-z 0-9 _ . -): the same key and request within 24 h is done once, and its "
+        "answer repeated with `Idempotent-Replayed: true`."
+    ),
     parser=StrictParser(),
     urls_namespace="api",
     docs_url="/docs",
@@ -97,8 +104,8 @@ def _problem(error: DomainError) -> HttpResponse:
     response = problem_response(error, current_trace_id())
     if error.status == 401:
         response["WWW-Authenticate"] = "Bearer"
-    if error.status == 503:
-        response["Retry-After"] = str(error.extra.get("retry_after", 1))
+    if error.status == 503 or "retry_after" in error.extra:
+        response["Retry-After"] = str(math.ceil(error.extra.get("retry_after", 1)))
     return response
 
 
@@ -163,3 +170,4 @@ def _mount() -> None:
 
 
 _mount()
+honour(api)

@@ -9,6 +9,8 @@ class MemoryConfig(AppConfig):
     def ready(self) -> None:
         from guard.access.services import register_assignment_resolver
         from guard.admission.sessions import register_session_check
+        from guard.idempotency import register_subject_resolver
+        from memory import answers
         from memory.core import keeping as core_keeping
         from memory.core.importer import on_customers_changed
         from memory.core.selectors import is_assigned
@@ -20,9 +22,10 @@ class MemoryConfig(AppConfig):
 
         register_assignment_resolver(is_assigned)
         register_session_check(check_writable)
+        register_subject_resolver(answers.subject_of_request)
         on_customers_changed(forget_core_fields)
         # In this order they are removed: who may write first, what only the names of keys tell of last.
-        for part in (principals.PART, sessions.PART, profiles.PART, caches.PART, pseudonyms.PART):
+        for part in (principals.PART, sessions.PART, profiles.PART, caches.PART, answers.PART, pseudonyms.PART):
             registry.register(part)
         keeping.register_own()
         core_keeping.register_own()

@@ -1,0 +1,141 @@
+"""What became of the request that has a key: taken, renewed, kept, given back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from config.base import redis as base_redis
+from config.base.errors import DomainError
+from config.base.fields import canonical_json
+from config.base.ids import check_id
+from config.base.redis import Client, RedisUnavailable, Script
+from guard.access.services import Caller
+from guard.idempotency.keys import IDEM, KEPT_SECONDS
+
+logger = logging.getLogger(__name__)
+
+_begin = Script.beside(__file__, "begin")
+_renew = Script.beside(__file__, "renew")
+_save = Script.beside(__file__, "save")
+_free = Script.beside(__file__, "free")
+
+# Seconds for connecting and for each answer: a hanging server costs a caller this wait, the next ones nothing.
+TIMEOUT = 0.1
+# How long a key stays taken when its holder died. Renewed at a third of it.
+LEASE_SECONDS = 15.0
+MAX_BODY = 256 * 1024  # bytes of an answer that are kept; of a larger one it is kept that the work was done
+RETRY_AFTER = 1  # s, for who comes while the first is at work
+
+SubjectResolver = Callable[[Caller, Mapping[str, Any], Any], str]
+_subject_resolver: SubjectResolver | None = None
+
+
+def register_subject_resolver(resolver: SubjectResolver) -> None:
+    """Told at ready() by the room that knows: (caller, the path's parameters, the body as parsed) -> a keyed hash of
+    the customer that the request is about, '' for none. By it an erasure finds the answers that are kept."""
+    global _subject_resolver
+    _subject_resolver = resolver
+
+
+def subject_of(caller: Caller, path: Mapping[str, Any], body: Any) -> str:
+    return _subject_resolver(caller, path, body) if _subject_resolver is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered. body: None where it was too large to keep, or may not be kept."""
+
+    status: int
+    headers: dict[str, str]
+    body: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A key that this request has taken and now has to `save` or to `free`."""
+
+    key: str
+    agent: str
+    token: str
+
+    def renew(self) -> bool:
+        """Once; the hook does it while the work runs. False where the key is not ours any more.
+
+        Errors: RedisUnavailable.
+        """
+        return bool(_renew(_redis(), [self.key], [self.agent, self.token, _ms(LEASE_SECONDS)]))
+
+    def save(self, answer: Answer) -> bool:
+        """The work was done and this was answered. False where it could not be kept: a repeat, once the lease is over,
+        does the work anew. Never raises for an outage: what was done was done, and its caller is told so."""
+        args: list[Any] = [self.agent, self.token, _ms(KEPT_SECONDS), answer.status, canonical_json(answer.headers)]
+        if answer.body is not None:
+            args.append(answer.body)
+        try:
+            if _save(_redis(), [self.key], args):
+                return True
+        except RedisUnavailable:
+            pass
+        logger.warning("an answer could not be kept for repeats of its request")
+        return False
+
+    def free(self) -> bool:
+        """Nothing was done. Harmless when Redis is away: the lease ends it."""
+        try:
+            return bool(_free(_redis(), [self.key], [self.agent, self.token]))
+        except RedisUnavailable:
+            return False
+
+
+def digest_of(method: str, route: str, body: Any, *conditions: str) -> str:
+    """What makes two requests the same, 64 hex digits.
+
+    route: the path with its parameters, and the query. body: as parsed, so that spelling does not matter, or bytes.
+    conditions: headers that change what the request means.
+    """
+    try:
+        text = "" if isinstance(body, bytes) else canonical_json(body)
+        body = b"" if text else body
+    except (ValueError, RecursionError, TypeError):  # no JSON that has one spelling
+        text, body = "", repr(body).encode("utf-8", "surrogatepass")
+    head = json.dumps([method, route, *conditions])
+    return hashlib.sha256(head.encode() + b"\0" + text.encode("utf-8", "surrogatepass") + body).hexdigest()
+
+
+def begin(caller: Caller, key: str, digest: str, about: str = "") -> Claim | Answer:
+    """The key for this request; or the answer that the same request got before.
+
+    about: the customer, see `register_subject_resolver`.
+    Cost: 1 round trip. Errors: INVALID_ID, IDEMPOTENCY_KEY_REUSED (422); IDEMPOTENCY_IN_FLIGHT (409, `retry_after` s),
+    IDEMPOTENCY_ANSWER_GONE (409, `original_status`); RedisUnavailable (503) within TIMEOUT.
+    """
+    name = IDEM(caller.tenant, actor_id=caller.actor_id, key=check_id("Idempotency-Key", key))
+    token = secrets.token_hex(16)
+    args = [caller.agent, token, digest, _ms(LEASE_SECONDS), about, _ms(KEPT_SECONDS)]
+    reply: list[Any] = _begin(_redis(), [name], args)
+    if reply[0] == "RUN":
+        return Claim(name, caller.agent, token)
+    if reply[0] == "OTHER":
+        raise DomainError("IDEMPOTENCY_KEY_REUSED")
+    if reply[0] == "BUSY":
+        raise DomainError("IDEMPOTENCY_IN_FLIGHT", retry_after=RETRY_AFTER)
+    answer = Answer(int(reply[1]), json.loads(reply[2]), reply[3])
+    if answer.body is None:
+        raise DomainError("IDEMPOTENCY_ANSWER_GONE", original_status=answer.status)
+    return answer
+
+
+def _redis() -> Client:
+    return base_redis.client_for(settings.REDIS_URL, timeout=TIMEOUT)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000))

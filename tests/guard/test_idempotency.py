@@ -1,0 +1,635 @@
+"""A write with an `Idempotency-Key`: done once, answered alike, whoever dies or goes away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.asgi import get_asgi_application
+from django.core.management import call_command
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+from ninja import NinjaAPI
+
+from config.api import api as real_api
+from config.api import on_domain_error, on_fault
+from config.base import redis as base_redis
+from config.base.errors import DomainError
+from config.base.redis import RedisUnavailable
+from guard.access.http import AgentAuth
+from guard.access.services import Caller, issue_key
+from guard.idempotency import Answer, Claim, begin, digest_of, keeper, records
+from guard.idempotency.http import honour
+from guard.idempotency.keys import IDEM
+from memory.sessions import services
+from memory.sessions.models import AgentMessage, AgentSession
+from tests.memory.sessions.helpers import counted_round_trips, empty_redis, make_session
+from tests.services import RedisServer
+from tests.stack import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PROJECT = Path(__file__).resolve().parents[2]
+ALICE = Caller("default", "customer", "alice")
+DIGEST = digest_of("POST", "/x", {})
+
+
+@dataclass
+class Agent:
+    key: str
+    actor_id: str = "alice"
+
+    def call(self, method: str, where: str, body: Any = None, *, once: str | None = None, **headers: str) -> Any:
+        if once is not None:
+            headers["Idempotency-Key"] = once
+        data = body if isinstance(body, str) else "" if body is None else json.dumps(body)
+        return Client().generic(
+            method,
+            f"/api/v1{where}",
+            data=data,
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {self.key}", "X-Actor-Id": self.actor_id, **headers},
+        )
+
+    def post(self, where: str, body: Any = None, **more: Any) -> Any:
+        return self.call("POST", where, body, **more)
+
+
+def make_agent(agent: str = "customer", actor_id: str = "alice", tenant: str = "default") -> Agent:
+    return Agent(issue_key(agent=agent, tenant=tenant).key, actor_id)
+
+
+def code_of(response: Any) -> tuple[int, str]:
+    return response.status_code, response.json().get("code", "")
+
+
+def replayed(response: Any) -> bool:
+    return response.headers.get("Idempotent-Replayed") == "true"
+
+
+def sessions_made() -> int:
+    return AgentSession.objects.count()
+
+
+def new_key() -> str:
+    return f"key-{uuid.uuid4().hex}"
+
+
+def kept(key: str, actor_id: str = "alice") -> dict[str, str]:
+    return base_redis.state().hgetall(IDEM(actor_id=actor_id, key=key))
+
+
+@contextmanager
+def timed(most: float) -> Iterator[None]:
+    """What is added to a call, with what a busy machine adds."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < most + 0.15
+
+
+class Threads:
+    """Runs the same call in many threads that begin together."""
+
+    def __init__(self, how_many: int, work: Callable[[], Any]) -> None:
+        self.answers: list[Any] = []
+        start = threading.Barrier(how_many)
+
+        def run() -> None:
+            try:
+                start.wait()
+                self.answers.append(work())
+            except BaseException as error:
+                self.answers.append(error)
+            finally:
+                connections.close_all()
+
+        self._threads = [threading.Thread(target=run, daemon=True) for _ in range(how_many)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> list[Any]:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        return self.answers
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(records, "LEASE_SECONDS", 0.6)
+    return 0.6
+
+
+# --- the same again ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_request_is_done_once_and_answered_alike() -> None:
+    alice, key = make_agent(), new_key()
+    first = alice.post("/sessions", {"customer_id": "alice"}, once=key)
+    again = alice.post("/sessions", {"customer_id": "alice"}, once=key)
+    assert (first.status_code, replayed(first)) == (201, False)
+    assert (again.status_code, again.content, replayed(again)) == (201, first.content, True)
+    assert again["Content-Type"] == first["Content-Type"]
+    assert again["X-Trace-Id"] != first["X-Trace-Id"]
+    assert sessions_made() == 1
+    assert 86_000 < base_redis.state().ttl(IDEM(actor_id="alice", key=key)) <= 86_400
+    other = alice.post("/sessions", {"customer_id": "alice"}, once=new_key())
+    assert other.json()["session_id"] != first.json()["session_id"]
+
+
+def test_the_headers_that_belong_to_an_answer_come_again() -> None:
+    alice, session = make_agent(), make_session(ALICE)
+    first = alice.call("PATCH", f"/sessions/{session}/context", {"intent": "buy"}, once="k")
+    again = alice.call("PATCH", f"/sessions/{session}/context", {"intent": "buy"}, once="k")
+    assert (again.status_code, again["ETag"], again.content) == (200, first["ETag"], first.content)
+    gone = [alice.call("DELETE", f"/sessions/{session}", once="d") for _ in range(2)]
+    assert [(r.status_code, r.content, replayed(r)) for r in gone] == [(204, b"", False), (204, b"", True)]
+
+
+def test_what_counts_as_the_same_request() -> None:
+    alice, session = make_agent(), make_session(ALICE)
+    where = f"/sessions/{session}/context"
+    first = alice.call("PATCH", where, '{"intent": "buy", "step": 1}', once="k")
+    spelt = alice.call("PATCH", where, '{ "step":1,\n"intent":"b\\u0075y"}', once="k")
+    assert (spelt.content, replayed(spelt)) == (first.content, True)
+    reused = (422, "IDEMPOTENCY_KEY_REUSED")
+    assert code_of(alice.call("PATCH", where, {"intent": "sell", "step": 1}, once="k")) == reused
+    assert (
+        code_of(alice.call("PATCH", where, {"intent": "buy", "step": 1}, once="k", **{"If-Match": '"1-1"'})) == reused
+    )
+    assert code_of(alice.post("/sessions", {}, once="k")) == reused
+    assert code_of(alice.call("DELETE", f"/sessions/{session}", once="k")) == reused
+    assert alice.call("GET", where, once="k").json()["intent"] == "buy"  # reads know no key
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a:b", "a" * 65, '"quoted"', "é"])
+def test_odd_keys_are_refused(key: str) -> None:
+    assert code_of(make_agent().post("/sessions", {}, once=key)) == (422, "INVALID_ID")
+    assert sessions_made() == 0
+
+
+def test_actors_agents_and_tenants_with_the_same_key_do_not_meet() -> None:
+    agents = [
+        make_agent("advisor", "wei"),
+        make_agent("advisor", "li"),
+        make_agent("risk", "wei"),
+        make_agent("advisor", "wei", tenant="acme"),
+    ]
+    for round_trip in range(2):
+        answers = [agent.post("/sessions", {"customer_id": f"c-{n}"}, once="k") for n, agent in enumerate(agents)]
+        assert [(r.status_code, replayed(r)) for r in answers] == [(201, bool(round_trip))] * 4
+    assert sessions_made() == 4
+    # One name of a key for two agents of an actor; what is the one's does not end the other's.
+    assert {field.split(":")[0] for field in kept("k", "wei")} == {"advisor", "risk"}
+
+
+def test_messages_with_entry_ids_and_a_key() -> None:
+    alice, session = make_agent(), make_session(ALICE)
+    body = {"messages": [{"role": "user", "content": "hello", "entry_id": "e-1"}], "durability": "sync"}
+    first = alice.post(f"/sessions/{session}/messages", body, once="k")
+    again = alice.post(f"/sessions/{session}/messages", body, once="k")
+    otherwise = alice.post(f"/sessions/{session}/messages", body, once="another")
+    assert first.json() == again.json() == otherwise.json()
+    assert [replayed(r) for r in (first, again, otherwise)] == [False, True, False]
+    assert AgentMessage.objects.count() == 1
+
+
+def test_every_writing_route_has_the_hook() -> None:
+    writing = [
+        (operation, where)
+        for router in real_api._get_bound_routers()
+        for where, view in router.path_operations.items()
+        for operation in view.operations
+        if set(operation.methods) & {"POST", "PUT", "PATCH", "DELETE"}
+    ]
+    assert len(writing) >= 9
+    for operation, where in writing:
+        assert operation.view_func.__code__.co_name in {"once", "once_async"}, where
+        assert operation.run.__code__.co_name in {"ended", "ended_async"}, where
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_without_the_header_two_round_trips_with_it_one_for_a_replay(django_assert_num_queries: Any) -> None:
+    alice, session = make_agent(), make_session(ALICE)
+
+    def append(entry_id: str, **more: Any) -> int:
+        body = {"messages": [{"role": "user", "content": "hello", "entry_id": entry_id}]}
+        with counted_round_trips() as calls:
+            assert alice.post(f"/sessions/{session}/messages", body, **more).status_code == 200
+        return calls.redis
+
+    append("warm-up-0", once="warm-up-0")
+    with django_assert_num_queries(0):
+        assert append("e-1") == 1
+        assert append("e-2", once="k-2") == 3
+        assert append("e-2", once="k-2") == 1
+
+
+# --- nothing was done: the key is free --------------------------------------------------------------------------------
+
+
+def test_refusals_free_the_key(settings: Any) -> None:
+    alice, bob = make_agent(), make_agent(actor_id="bob")
+    session = make_session(ALICE)
+    where = f"/sessions/{session}/context"
+    settings.MAX_BODY_BYTES = 200
+    refusals = [
+        (Agent("xh_unknown").call("PATCH", where, {"intent": "a"}, once="k"), 401),
+        (bob.call("PATCH", where, {"intent": "a"}, once="k"), 403),
+        (alice.call("PATCH", "/sessions/no-such-session-here/context", {"intent": "b"}, once="k"), 404),
+        (alice.post(f"/sessions/{session}/navigate", {"entry_id": "no-such-entry"}, once="k"), 404),
+        (alice.call("PATCH", where, {"intent": "x" * 300}, once="k"), 413),
+        (alice.call("PATCH", where, {"no_such_field": 1}, once="k"), 422),
+        (alice.call("PATCH", where, "{", once="k"), 400),
+        (alice.call("PATCH", where, {"intent": "c"}, once="k", **{"If-Match": '"1-1"'}), 409),
+    ]
+    assert [r.status_code for r, _ in refusals] == [wanted for _, wanted in refusals]
+    assert kept("k") == {}
+    done = alice.call("PATCH", where, {"intent": "buy"}, once="k")
+    assert (done.status_code, replayed(done)) == (200, False)
+
+
+@pytest.mark.parametrize(("fault", "status"), [(ValueError("odd"), 500), (RedisUnavailable("away"), 503)])
+def test_faults_and_outages_free_the_key(monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int) -> None:
+    def fail(**_: Any) -> None:
+        raise fault
+
+    alice = make_agent()
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "open_session", fail)
+        assert alice.post("/sessions", {}, once="k").status_code == status
+    done = alice.post("/sessions", {}, once="k")
+    assert (done.status_code, replayed(done)) == (201, False)
+
+
+# --- at work ----------------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """Opening a session waits until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.go, self.calls = threading.Event(), threading.Event(), 0
+        original = services.open_session
+
+        def slowly(**arguments: Any) -> Any:
+            self.calls += 1
+            self.entered.set()
+            assert self.go.wait(30)
+            return original(**arguments)
+
+        monkeypatch.setattr(services, "open_session", slowly)
+
+
+def test_fifty_threads_with_one_key_do_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, slow = make_agent(), Slow(monkeypatch)
+    threads = Threads(50, lambda: alice.post("/sessions", {}, once="k"))
+    until(lambda: len(threads.answers) == 49)  # all but the one that is at work have an answer
+    assert {code_of(r) for r in threads.answers} == {(409, "IDEMPOTENCY_IN_FLIGHT")}
+    assert {r["Retry-After"] for r in threads.answers} == {"1"}
+    slow.go.set()
+    answers = threads.end()
+    assert sorted({r.status_code for r in answers}) == [201, 409]
+    assert (slow.calls, sessions_made()) == (1, 1)
+    later = Threads(20, lambda: alice.post("/sessions", {}, once="k")).end()
+    assert {r.content for r in later} == {r.content for r in answers if r.status_code == 201}
+    assert all(replayed(r) for r in later)
+
+
+def test_fifty_threads_without_a_wait_do_it_once() -> None:
+    alice = make_agent()
+    answers = Threads(50, lambda: alice.post("/sessions", {}, once="k")).end()
+    assert {r.status_code for r in answers} <= {201, 409}
+    assert len({r.content for r in answers if r.status_code == 201}) == 1
+    assert sessions_made() == 1
+
+
+def test_another_request_while_the_first_is_at_work() -> None:
+    claim = begin(ALICE, "k", DIGEST)
+    assert isinstance(claim, Claim)
+    with pytest.raises(DomainError) as other:
+        begin(ALICE, "k", digest_of("POST", "/x", {"a": 1}))
+    assert other.value.code == "IDEMPOTENCY_KEY_REUSED"
+
+
+def test_work_longer_than_the_lease_keeps_the_key(monkeypatch: pytest.MonkeyPatch, short_lease: float) -> None:
+    alice, slow = make_agent(), Slow(monkeypatch)
+    working = Threads(1, lambda: alice.post("/sessions", {}, once="k"))
+    slow.entered.wait(5)
+    for _ in range(6):
+        time.sleep(short_lease / 3)
+        assert code_of(alice.post("/sessions", {}, once="k")) == (409, "IDEMPOTENCY_IN_FLIGHT")
+    slow.go.set()
+    (first,) = working.end()
+    again = alice.post("/sessions", {}, once="k")
+    assert (first.status_code, again.content, replayed(again)) == (201, first.content, True)
+    assert (slow.calls, keeper.keeper._due) == (1, {})
+
+
+def test_an_end_that_was_missed_does_not_keep_the_key_for_ever(
+    monkeypatch: pytest.MonkeyPatch, short_lease: float
+) -> None:
+    monkeypatch.setattr(keeper, "LONGEST_SECONDS", 0.3)
+    claim = begin(ALICE, "k", DIGEST)
+    assert isinstance(claim, Claim)
+    keeper.keeper.keep(claim)
+    until(lambda: isinstance(_try_begin("k"), Claim), seconds=5)
+
+
+def _try_begin(key: str) -> Any:
+    try:
+        return begin(ALICE, key, DIGEST)
+    except DomainError as error:
+        return error.code
+
+
+HOLDER = """
+import os, sys, time
+import django
+os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+from django.conf import settings
+settings.REDIS_KEY_PREFIX = sys.argv[1]
+django.setup()
+from guard.access.services import Caller
+from guard.idempotency import Answer, begin, digest_of, keeper, records
+records.LEASE_SECONDS = 0.9
+claim = begin(Caller("default", "customer", "alice"), "k", digest_of("POST", "/x", {}))
+keeper.keeper.keep(claim)
+print("at work", flush=True)
+sys.stdin.readline()
+print(claim.save(Answer(201, {}, "late")), flush=True)
+"""
+
+
+@pytest.mark.slow  # starts, kills and suspends a real process
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_killed_holder_frees_the_key_and_a_suspended_one_is_not_heard(
+    settings: Any, short_lease: float, dies: bool
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, settings.REDIS_KEY_PREFIX],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=PROJECT,
+        env={**os.environ, "REDIS_URL": settings.REDIS_URL},
+    )
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    assert holder.stdout.readline() == b"at work\n"
+    time.sleep(1.2)  # it is renewed
+    assert _try_begin("k") == "IDEMPOTENCY_IN_FLIGHT"
+    holder.send_signal(signal.SIGKILL if dies else signal.SIGSTOP)
+    claim = until(lambda: isinstance(found := _try_begin("k"), Claim) and found, seconds=5)
+    assert claim.save(Answer(201, {}, "anew"))
+    if not dies:
+        holder.send_signal(signal.SIGCONT)
+        holder.stdin.write(b"\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == b"False\n"
+    holder.kill()
+    holder.wait()
+    found = begin(ALICE, "k", DIGEST)
+    assert (isinstance(found, Answer), found.body) == (True, "anew")  # type: ignore[union-attr]
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_too_large_is_not_kept_and_the_work_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guard.idempotency.http.MAX_BODY", 100)
+    alice = make_agent()
+    assert alice.post("/sessions", {}, once="k").status_code == 201
+    again = alice.post("/sessions", {}, once="k")
+    assert (code_of(again), again.json()["original_status"]) == ((409, "IDEMPOTENCY_ANSWER_GONE"), 201)
+    assert sessions_made() == 1
+
+
+def test_an_answer_that_nobody_may_store_is_not_written_down() -> None:
+    alice = make_agent()
+    first = alice.post("/tokens", once="k")
+    assert first.status_code == 201
+    assert first["Cache-Control"] == "no-store"
+    assert not {value for value in kept("k").values() if value and value in first.content.decode()} - {"201"}
+    assert code_of(alice.post("/tokens", once="k")) == (409, "IDEMPOTENCY_ANSWER_GONE")
+
+
+def test_a_record_without_an_end_gets_one_and_damage_is_not_an_answer() -> None:
+    client = base_redis.state()
+    claim = begin(ALICE, "k", DIGEST)
+    assert isinstance(claim, Claim)
+    client.persist(claim.key)
+    assert _try_begin("k") == "IDEMPOTENCY_IN_FLIGHT"
+    assert client.ttl(claim.key) > 0
+    client.persist(claim.key)
+    assert claim.renew()
+    assert client.ttl(claim.key) > 0
+    client.persist(claim.key)
+    assert claim.save(Answer(200, {}, "done"))
+    assert client.ttl(claim.key) > 0
+    client.hset(claim.key, "customer:until", "9" * 15)  # in a far future
+    assert isinstance(_try_begin("k"), Claim)
+    client.delete(claim.key)
+    client.set(claim.key, "a string")
+    assert not claim.renew()
+    assert isinstance(_try_begin("k"), Claim)
+    assert client.type(claim.key) == "hash"
+
+
+def test_an_erased_customers_answers_go_whoever_got_them() -> None:
+    alice, wei, bob = make_agent(), make_agent("advisor", "wei"), make_agent(actor_id="bob")
+    alices = alice.post("/sessions", {}, once="own").json()["session_id"]
+    about = wei.post("/sessions", {"customer_id": "alice"}, once="about").json()["session_id"]
+    wei.call("PATCH", f"/sessions/{about}/context", {"intent": "a secret"}, once="context")
+    alice.call("PATCH", f"/sessions/{alices}/context", {"intent": "a secret"}, once="context")
+    wei.post("/sessions", {"customer_id": "bob"}, once="of-bob")
+    bob.post("/sessions", {}, once="own")
+    at_work = begin(ALICE, "at-work", DIGEST)
+    assert isinstance(at_work, Claim)
+    assert not [value for value in kept("about", "wei").values() if value == "alice"]
+    call_command("erase_customer", "alice", "--by", "dpo", stdout=open(os.devnull, "w"))  # noqa: SIM115
+    assert [kept(k) for k in ("own", "context", "at-work")] == [{}, {}, {}]
+    assert [bool(kept(k, "wei")) for k in ("about", "context", "of-bob")] == [False, False, True]
+    assert kept("own", "bob")
+    assert not at_work.save(Answer(200, {}, "a secret"))  # too late to be kept
+    assert kept("at-work") == {}
+
+
+# --- a Redis that goes ------------------------------------------------------------------------------------------------
+
+
+def test_redis_down_a_request_with_a_key_is_refused_at_once_and_one_without_goes_on(
+    own_redis_server: RedisServer,
+) -> None:
+    alice, session = make_agent(), make_session(ALICE)
+    body = {"messages": [{"role": "user", "content": "a", "entry_id": "e-1"}], "durability": "sync"}
+    own_redis_server.kill()
+    alice.post(f"/sessions/{session}/messages", body)
+    with timed(0.1):
+        refused = alice.post(f"/sessions/{session}/messages", {**body, "durability": "async"}, once="k")
+    assert (code_of(refused), refused["Retry-After"]) == ((503, "REDIS_UNAVAILABLE"), "1")
+    assert alice.post(f"/sessions/{session}/messages", body).status_code == 200
+    own_redis_server.start()
+    assert alice.post(f"/sessions/{session}/messages", body, once="k").status_code == 200
+    assert AgentMessage.objects.count() == 1
+
+
+def test_a_hanging_redis_costs_a_tenth_of_a_second(own_redis_server: RedisServer) -> None:
+    alice = make_agent()
+    assert alice.post("/sessions", {}, once="before").status_code == 201
+    own_redis_server.pause()
+    try:
+        with timed(0.1):
+            refused = alice.post("/sessions", {}, once="k")
+        with timed(0.0):
+            alice.post("/sessions", {}, once="k")
+    finally:
+        own_redis_server.resume()
+    assert code_of(refused) == (503, "REDIS_UNAVAILABLE")
+    assert sessions_made() == 1
+
+
+def test_redis_going_away_during_the_work_does_not_take_its_answer(
+    own_redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, short_lease: float
+) -> None:
+    alice, slow = make_agent(), Slow(monkeypatch)
+    working = Threads(1, lambda: alice.post("/sessions", {"session_id": "a-session-of-alice"}, once="k"))
+    slow.entered.wait(5)
+    own_redis_server.kill()
+    slow.go.set()
+    (answer,) = working.end()
+    assert answer.status_code == 201
+    own_redis_server.start()
+    again = until(lambda: (r := alice.post("/sessions", {"session_id": "a-session-of-alice"}, once="k")).status_code
+                  != 409 and r)  # fmt: skip
+    assert (again.status_code, again.json(), replayed(again)) == (200, answer.json(), False)  # done anew, and borne
+
+
+def test_a_restart_keeps_the_answers_and_a_loss_has_the_work_done_anew(own_redis_server: RedisServer) -> None:
+    alice, session = make_agent(), make_session(ALICE)
+    body = {"messages": [{"role": "user", "content": "a", "entry_id": "e-1"}], "durability": "sync"}
+    first = alice.post(f"/sessions/{session}/messages", body, once="k")
+    own_redis_server.restart()
+    again = alice.post(f"/sessions/{session}/messages", body, once="k")
+    own_redis_server.empty()
+    anew = alice.post(f"/sessions/{session}/messages", body, once="k")
+    assert first.json() == again.json() == anew.json()
+    assert [replayed(r) for r in (first, again, anew)] == [False, True, False]
+    assert AgentMessage.objects.count() == 1
+
+
+# --- asynchronous -----------------------------------------------------------------------------------------------------
+
+
+class Ran:
+    calls = 0
+    gate: asyncio.Event | None = None
+
+
+async_api = NinjaAPI(urls_namespace="idempotency-test", docs_url=None)
+async_api.exception_handler(DomainError)(on_domain_error)
+async_api.exception_handler(Exception)(on_fault)
+
+
+@async_api.post("/slow", auth=AgentAuth())
+async def slow_route(request: HttpRequest) -> Any:
+    Ran.calls += 1
+    if Ran.gate is not None:
+        await Ran.gate.wait()
+    return {"call": Ran.calls}
+
+
+@async_api.post("/sync", auth=AgentAuth())
+def sync_route(request: HttpRequest) -> Any:
+    Ran.calls += 1
+    return HttpResponse(f"{Ran.calls}", status=201)
+
+
+honour(async_api)
+urlpatterns = [path("t/", async_api.urls)]
+
+
+async def post(where: str, agent: Agent, once: str) -> httpx.Response:
+    """Through Django's own ASGI handler, in which each request has a thread of its own for what is synchronous."""
+    transport = httpx.ASGITransport(app=get_asgi_application())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as client:
+        headers = {"Authorization": f"Bearer {agent.key}", "X-Actor-Id": agent.actor_id, "Idempotency-Key": once}
+        return await client.post(where, headers=headers)
+
+
+async def test_asynchronous_views_and_synchronous_ones_under_asgi(settings: Any) -> None:
+    settings.ROOT_URLCONF = __name__
+    alice = await sync_to_async(make_agent)()
+    Ran.calls, Ran.gate = 0, asyncio.Event()
+    working = [asyncio.create_task(post("/t/slow", alice, "k")) for _ in range(20)]
+    while sum(task.done() for task in working) < 19:
+        await asyncio.sleep(0.01)
+    Ran.gate.set()
+    answers = await asyncio.gather(*working)
+    assert sorted(r.status_code for r in answers) == [200] + [409] * 19
+    again = await post("/t/slow", alice, "k")
+    assert (again.json(), replayed(again), Ran.calls) == ({"call": 1}, True, 1)
+    answers = [await post("/t/sync", alice, "s") for _ in range(2)]
+    assert [(r.status_code, r.content, replayed(r)) for r in answers] == [(201, b"2", False), (201, b"2", True)]
+    await sync_to_async(connections.close_all)()
+
+
+async def test_a_client_that_goes_away_frees_its_key(settings: Any) -> None:
+    settings.ROOT_URLCONF, settings.MIDDLEWARE = __name__, []  # synchronous ones would hold the cancellation up
+    alice = await sync_to_async(make_agent)()
+    Ran.calls, Ran.gate = 0, asyncio.Event()
+    incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    incoming.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+    headers = {
+        "host": "localhost",
+        "authorization": f"Bearer {alice.key}",
+        "x-actor-id": "alice",
+        "idempotency-key": "k",
+    }
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/t/slow",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+
+    async def send(message: dict[str, Any]) -> None:
+        raise AssertionError("nobody is there")
+
+    request = asyncio.create_task(get_asgi_application()(scope, incoming.get, send))
+    while not Ran.calls:
+        await asyncio.sleep(0.01)
+    incoming.put_nowait({"type": "http.disconnect"})
+    await asyncio.wait_for(request, 10)
+    Ran.gate = None
+    answer = await post("/t/slow", alice, "k")
+    assert (answer.status_code, Ran.calls) == (200, 2)
+    assert keeper.keeper._due == {}
+    await sync_to_async(connections.close_all)()
+
+
+def test_an_emptied_redis_while_at_work_keeps_nothing() -> None:
+    claim = begin(ALICE, "k", DIGEST)
+    assert isinstance(claim, Claim)
+    empty_redis()
+    assert not claim.save(Answer(200, {}, "x"))
+    assert isinstance(begin(ALICE, "k", DIGEST), Claim)
