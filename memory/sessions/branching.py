@@ -28,7 +28,7 @@ from memory.sessions.folding import REACH, head_message
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession, SessionBranch
 from memory.sessions.outage import outage
-from memory.sessions.owners import Owner, admit, remember
+from memory.sessions.owners import NOT_YOURS, Owner, admit, remember
 from memory.sessions.paths import WINDOW_MOST, along, entry_of_row, head_of, pinned, upward, whole_groups
 from memory.sessions.reopen import reopen
 from memory.sessions.restructuring import Standing, restructure
@@ -323,7 +323,7 @@ def _same_fork(
     if row.erased_at is not None:
         raise customer_erased()
     if (row.agent, row.actor_id) != (caller.agent, caller.actor_id):
-        raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, "the session is another actor's")
+        raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, NOT_YOURS)
     if row.deleted_at is not None:
         raise DomainError("SESSION_DELETED")
     same = row.lineage == lineage and row.forked_from == head_id

@@ -181,12 +181,13 @@ class Sessions:
         """Appends a batch, all or none, and answers a receipt for each message, in order.
 
         messages: a list or tuple; an object as over HTTP does too. read_last: also answer with so many of the newest
-        messages, in the same round trip. Not inside a transaction (RuntimeError). See `services.append_messages`.
+        messages (0 to 200), in the same round trip. Not inside a transaction (RuntimeError). See
+        `services.append_messages`.
         """
         with self._admitted(session_id, "write"):
             batch = _messages(messages, durability)
-            if isinstance(read_last, bool) or not isinstance(read_last, int) or read_last < 0:
-                raise DomainError("INVALID_REQUEST", f"read_last {str(read_last)[:40]!r} is no number of messages")
+            if isinstance(read_last, bool) or not isinstance(read_last, int) or not 0 <= read_last <= MAX_LIMIT:
+                raise DomainError("INVALID_REQUEST", f"read_last is no whole number of messages from 0 to {MAX_LIMIT}")
             return services.append_messages(
                 caller=self.caller, session_id=session_id, messages=batch, durability=durability, read_last=read_last
             )

@@ -32,7 +32,7 @@ from memory.sessions.gone import deleted
 from memory.sessions.healing import broken_fields, heal_and_tell, healed
 from memory.sessions.limits import limits
 from memory.sessions.models import MessageDeadLetter
-from memory.sessions.owners import Owner
+from memory.sessions.owners import NOT_YOURS, Owner
 from memory.sessions.persist import existing
 from memory.sessions.reopen import ensure_attached, lease, reopen, take_out_of_use, undrained
 
@@ -132,7 +132,7 @@ def refused(code: str, owner: Owner) -> DomainError:
     if code == "DELETED":
         return deleted(owner.pk)
     if code == "OWNER":
-        return DomainError("NOT_OWNER", "the session belongs to another actor")
+        return DomainError("NOT_OWNER", NOT_YOURS)
     raise RuntimeError(f"unexpected answer {code!r} for session {owner.pk}")
 
 

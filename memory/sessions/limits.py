@@ -21,6 +21,7 @@ class _Limits:
         self.windows: dict[str, int] = settings.SESSION_WINDOWS
         self.backlog_sync: int = settings.SESSION_BACKLOG_SYNC
         self.backlog_refuse: int = settings.SESSION_BACKLOG_REFUSE
+        self.summary_chars: int = settings.SESSION_SUMMARY_CHARS
         self.batch_messages: int = settings.MAX_BATCH_MESSAGES
         self.message_bytes: int = settings.MAX_MESSAGE_BYTES
         self.body_bytes: int = settings.MAX_BODY_BYTES

@@ -22,6 +22,7 @@ from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
 
 _REMEMBERED = 10_000
+NOT_YOURS = "the session is another actor's or another agent's"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from ninja import Schema
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from memory.sessions.limits import limits
 from memory.sessions.selectors import MAX_LIMIT
 
 
@@ -55,13 +56,22 @@ class AppendIn(Strict):
     durability: Literal["async", "sync"] = "async"
 
 
+def _within_summary(text: str) -> str:
+    if len(text) > limits.summary_chars:
+        raise ValueError(f"it is {len(text)} characters; the limit is {limits.summary_chars}")
+    return text
+
+
 class ContextIn(Strict):
-    """What is absent stays; null removes. Slots are merged name by name."""
+    """What is absent stays; null removes. Slots are merged name by name.
+
+    summary: your own, at most SESSION_SUMMARY_CHARS characters (1200); null: it is made anew of what left the window.
+    """
 
     intent: Annotated[StrictStr, Field(max_length=1000)] | None = None
     step: StrictInt | Annotated[StrictStr, Field(max_length=1000)] | None = None
     last_tool_result: Any = None
-    summary: Annotated[StrictStr, Field(max_length=20_000)] | None = None
+    summary: Annotated[StrictStr, AfterValidator(_within_summary)] | None = None
     slots: dict[str, Any] | None = None
 
 

@@ -46,7 +46,7 @@ from memory.sessions.limits import limits
 from memory.sessions.models import AgentSession
 from memory.sessions.numbering import given
 from memory.sessions.outage import outage
-from memory.sessions.owners import Owner, admit, remember
+from memory.sessions.owners import NOT_YOURS, Owner, admit, remember
 from memory.sessions.paths import WINDOW_MOST
 from memory.sessions.persist import persist
 from memory.sessions.reopen import clear_mark, close_in_redis, ensure_attached, reopen, suspicion, undrained
@@ -93,7 +93,7 @@ def open_session(*, caller: Caller, session_id: str | None = None, customer_id: 
             raise customer_erased()
         if (row.agent, row.actor_id) != (caller.agent, caller.actor_id):
             # Opening somebody else's session is what reading it is: refused the same way, and on record.
-            raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, "the session is another actor's")
+            raise refuse(caller, "NOT_OWNER", Resource.SESSION.value, row.session_id, NOT_YOURS)
         if row.customer_id != wanted["customer_id"]:
             raise DomainError("SESSION_CONFLICT", f"session {row.session_id!r} exists with another customer")
         if row.deleted_at is not None:
@@ -283,7 +283,8 @@ def change_context(
 ) -> Context:
     """Sets what is given and leaves the rest; None removes. Slots are merged name by name.
 
-    summary: somebody's own, in place of the one that is made of what leaves the window; what leaves later is added.
+    summary: somebody's own, at most SESSION_SUMMARY_CHARS characters, in place of the one that is made of what leaves
+    the window; what leaves later is added. None: it is made anew, by whoever reads the context next.
     expected: the version that must still be current, or several of which one must be.
     Cost, warm: 1 round trip, 0 queries.
     Errors: VERSION_CONFLICT (409, with `version`), INVALID_REQUEST (422), those of `admit`; RedisUnavailable (503):
@@ -296,6 +297,11 @@ def change_context(
         raise DomainError("INVALID_REQUEST", "expected names no version")
     if not (summary is UNSET or summary is None or isinstance(summary, str)):
         raise DomainError("INVALID_REQUEST", f"summary is {type(summary).__name__}, not text")
+    if isinstance(summary, str) and len(summary) > limits.summary_chars:
+        # What is longer would be cut when the next message leaves the window, and nobody be told.
+        raise DomainError(
+            "INVALID_REQUEST", f"summary is {len(summary)} characters; the limit is {limits.summary_chars}"
+        )
     sets: list[str] = []
     removed: list[str] = []
     given = {"intent": intent, "step": step, "last_tool_result": last_tool_result, "summary": summary}

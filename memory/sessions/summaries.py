@@ -75,14 +75,16 @@ def extractive(previous: str, messages: Sequence[Message], limit: int) -> str:
     least go, older ones first. Deterministic: sentences are taken as they are, weighed by what they name (figures,
     dates, money, decisions, refusals, wishes, products).
 
-    What is not made of such lines (a summary written by somebody else) stays at the beginning, up to half the limit.
+    What is not made of such lines (a summary written by somebody else) stays at the beginning, up to three quarters of
+    the limit: its author knew more than the lines do, and these still need room.
     """
     lines = previous.split("\n") if previous else []
     # Another's summary: everything up to our first line.
     own_from = next((place for place, line in enumerate(lines) if _LINE.match(line)), len(lines))
     foreign = "\n".join(lines[:own_from]).strip()
-    if len(foreign) > limit // 2:
-        foreign = foreign[: limit // 2 - 1] + "…"
+    share = limit * 3 // 4
+    if len(foreign) > share:
+        foreign = foreign[: share - 1] + "…"
     kept = lines[own_from:]
     for message in messages:
         if message.entry_type != "message":

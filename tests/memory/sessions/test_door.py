@@ -141,6 +141,19 @@ def test_everything_is_read_page_by_page_while_others_write() -> None:
     assert list(ALICE.messages(make_session())) == []
 
 
+def test_the_newest_that_an_append_brings_are_counted() -> None:
+    session = make_session()
+    wrong: list[Any] = [-1, 201, 10**5000, -(10**5000), True, "5", 5.0, None]
+    for count in wrong:
+        with pytest.raises(DomainError, match="read_last is no whole number") as refused:
+            ALICE.append(session, [NewMessage("user", "x")], read_last=count)
+        assert refused.value.code == "INVALID_REQUEST"
+    assert said(session) == []
+    assert ALICE.append(session, [NewMessage("user", "a")], read_last=0).messages is None
+    newest = ALICE.append(session, [NewMessage("user", "b")], read_last=200).messages
+    assert [message.content for message in newest or ()] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "payload", [(1, 2), {1: "a"}, {"a": (1,)}, {None: 1}, {1: "a", "1": "b"}, {1.5}, b"x", object()]
 )

@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Callable[[Alice], Any], Any]] = {
     ),
     "change context with its version": (
         lambda a: a.on("change_context", expected=a.on("context")["version"], summary="short"), None),
+    "a summary of 1200": (lambda a: a.on("change_context", summary="字" * 1200), None),
     "change nothing": (lambda a: a.on("change_context"), None),
     "fork": (lambda a: a.on("fork", entry_id="e2", new_session_id=f"fork-{a.tag}"), None),
     "fork twice": (lambda a: [a.on("fork", new_session_id=f"fork-{a.tag}") for _ in range(2)], None),
@@ -209,7 +210,7 @@ CASES: dict[str, tuple[Callable[[Alice], Any], Any]] = {
     "step true": (lambda a: a.on("change_context", step=True), INVALID),
     "step 1.5": (lambda a: a.on("change_context", step=1.5), INVALID),
     "summary 5": (lambda a: a.on("change_context", summary=5), INVALID),
-    "a summary of 20001": (lambda a: a.on("change_context", summary="x" * 20_001), INVALID),
+    "a summary of 1201": (lambda a: a.on("change_context", summary="x" * 1201), INVALID),
     "a stale version": (
         lambda a: a.on("change_context", expected="1-1", intent="x"), (409, "VERSION_CONFLICT", "T0")),
     "a version that is none": (

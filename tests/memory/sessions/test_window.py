@@ -191,6 +191,26 @@ def test_an_agents_own_summary_stands_and_grows() -> None:
         services.change_context(caller=ALICE, session_id=session, summary=5)
 
 
+def test_an_agents_own_summary_is_bounded_and_told(settings: Any) -> None:
+    session = make_session()
+    limit = settings.SESSION_SUMMARY_CHARS
+    with pytest.raises(DomainError, match=rf"summary is {limit + 1} characters; the limit is {limit}$") as caught:
+        services.change_context(caller=ALICE, session_id=session, summary="字" * (limit + 1))
+    assert caught.value.code == "INVALID_REQUEST"
+    mine = "字" * (limit * 3 // 4)
+    services.change_context(caller=ALICE, session_id=session, summary=mine)
+    append(session, *(f"金额 {n} 万" for n in range(60)))
+    first, *lines = summary(session).split("\n")
+    assert first == mine  # three quarters of the room are its own
+    assert lines
+    assert "user: 金额 39 万" in lines
+    services.change_context(caller=ALICE, session_id=session, summary="字" * limit)
+    append(session, "金额 99 万", *(f"more {n}" for n in range(20)))
+    first, *lines = summary(session).split("\n")
+    assert first == mine[:-1] + "…"
+    assert "user: 金额 99 万" in lines
+
+
 def test_a_version_changes_with_an_agents_summary_and_not_with_ours() -> None:
     session = make_session()
     before = selectors.get_context(caller=ALICE, session_id=session).version
