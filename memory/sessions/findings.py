@@ -59,5 +59,18 @@ class Finding:
         return {name: value for name, value in vars(self).items() if value not in ("", 0)}
 
 
+def weight(finding: Finding) -> int:
+    """What is told first, the smaller: messages that are lost for certain, numbers of such, faults that are open, what
+    may have been lost, and last what is explained or was repaired."""
+    if not finding.open:
+        return 4
+    return {LOST_MESSAGE: 0, LOST_NUMBERS: 1, POSSIBLE_LOSS: 3}.get(finding.kind, 2)
+
+
+def by_weight(findings: Iterable[Finding]) -> list[Finding]:
+    """The weightiest first; of one weight in the order they came."""
+    return sorted(findings, key=weight)
+
+
 def losses(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.kind in LOSSES and finding.open]

@@ -40,6 +40,7 @@ from memory.sessions.findings import (
     UNKNOWN_SESSION,
     UNREADABLE,
     Finding,
+    by_weight,
 )  # fmt: skip
 from memory.sessions.judging import Numbers, Span, judge, merged, within, without
 from memory.sessions.keys import GROUP, PENDING
@@ -85,7 +86,8 @@ class Report:
         return dict(Counter(finding.kind for finding in self.findings if finding.open))
 
     def counts(self) -> dict[str, int]:
-        return dict(Counter(finding.kind for finding in self.findings))
+        """Findings of each kind, in the order of the weightiest of each."""
+        return dict(Counter(finding.kind for finding in by_weight(self.findings)))
 
 
 def select(
@@ -323,6 +325,7 @@ def reconcile(
         report.dead_letters += count
     if whole:
         report.findings += ghosts.find(fix=fix, pause=pause)
+    report.findings = by_weight(report.findings)
     return report
 
 

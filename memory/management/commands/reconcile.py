@@ -108,17 +108,22 @@ class Command(BaseCommand):
                 json.dumps(
                     {
                         "clean": report.clean,
+                        "counts": report.counts(),
                         "sessions": report.sessions,
                         "messages": report.messages,
                         "queued": report.queued,
                         "dead_letters": report.dead_letters,
-                        "counts": report.counts(),
                         "findings": [{**f.as_dict(), "open": f.open} for f in report.findings],
                     },
                     ensure_ascii=False,
                 )
             )
             return
+        counts = ", ".join(f"{kind} {count}" for kind, count in report.counts().items()) or "nothing to tell"
+        self.stdout.write(
+            f"{report.sessions} sessions, {report.messages} messages stored, {report.queued} queued, "
+            f"{report.dead_letters} dead letters waiting: {counts}"
+        )
         shown = [f for f in report.findings if verbose or f.kind in LOSSES | FAULTS]
         for finding in shown[:SHOWN]:
             numbers = f" {finding.first}-{finding.last}" if finding.last else ""
@@ -129,8 +134,3 @@ class Command(BaseCommand):
             )
         if len(shown) > SHOWN:
             self.stdout.write(f"… and {len(shown) - SHOWN} more (--json has all)")
-        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(report.counts().items())) or "nothing to tell"
-        self.stdout.write(
-            f"{report.sessions} sessions, {report.messages} messages stored, {report.queued} queued, "
-            f"{report.dead_letters} dead letters waiting: {counts}"
-        )

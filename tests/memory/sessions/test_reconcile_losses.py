@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
 
 from config.base import redis as base_redis
 from config.base.clock import now
@@ -127,6 +129,40 @@ def test_an_emptied_redis_is_a_loss_as_far_as_it_is_known() -> None:
     }
     assert run("--accept")[0] == 0
     assert run()[0] == 0
+
+
+def test_what_is_certain_is_told_before_what_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = [make_session() for _ in range(2)]
+    numbered = make_session()
+    for session in (*quiet, numbered):
+        append(session, "a")
+    drain()
+    append(numbered, "lost")
+    empty_redis()
+    append(numbered, "b")
+    drain()
+    named = make_session()
+    append(named, "lost too")
+    lose_the_stream()
+    code, report = run()
+    assert code == 1
+    assert [f["kind"] for f in report["findings"]] == ["lost_message", "lost_numbers", *["possible_loss"] * 3]
+    assert [f["session_id"] for f in report["findings"]] == [named, numbered, *quiet, numbered]
+    counts = {"lost_message": 1, "lost_numbers": 1, "possible_loss": 3}
+    assert list(report["counts"].items()) == list(counts.items())
+    assert list(report)[:2] == ["clean", "counts"]
+    with pytest.raises(CommandError):
+        call_command("reconcile")
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].endswith("waiting: lost_message 1, lost_numbers 1, possible_loss 3")
+    assert [line.split()[0] for line in told[1:]] == ["lost_message", "lost_numbers", *["possible_loss"] * 3]
+    # What somebody took note of is explained, and comes last.
+    run("--accept")
+    append(named, "c")
+    lose_the_stream()
+    kinds_told = [f["kind"] for f in run()[1]["findings"]]
+    assert kinds_told[0] == "lost_message"
+    assert set(kinds_told[1:]) == {"gap"}
 
 
 def test_a_session_that_had_ended_in_redis_lost_nothing_with_it() -> None:
