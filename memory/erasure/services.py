@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, models, transaction
 
 from config.base.clock import now, rfc3339
 from config.base.db import is_lock_conflict
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from config.base.redis import RedisUnavailable
+from guard.access.models import AgentPrincipal
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.erasure import registry
@@ -64,12 +65,32 @@ def erase_customer(*, customer_id: str, by: str, tenant: str = "default", reason
 def erase_tenant(*, tenant: str, by: str, reason: str = "", patience: float | None = None) -> ErasureReceipt:
     """Removes all that a tenant has in memory. Its agent keys are revoked first; while it runs nothing new is made.
 
+    A repeat answers the former receipt, unless something of the tenant has come since.
     patience: seconds until processes that have just used a key know of its revocation (default: what they may take);
     then the parts are removed once more, and the tenant can be used again, with new keys.
-    Errors: as `erase_customer`; LEGAL_HOLD where any customer of the tenant is held.
+    Errors: as `erase_customer`; LEGAL_HOLD where any customer of the tenant is held; NOT_FOUND (404) where nothing is
+    known of such a tenant: a slip of the pen must not look like an erasure that was done. Nothing is written then.
     """
+    subject = _subject(tenant, "")
+    former = ErasureReceipt.objects.filter(subject__in=subjects_of(tenant)).order_by("-pk").first()
+    found = plan(tenant=tenant)
+    if not found.held and not any(any(counts.values()) for counts in found.removes.values()):
+        if former is not None and former.state == State.DONE:
+            return former
+        if not _known(tenant):
+            raise DomainError(
+                "NOT_FOUND",
+                f"nothing is known of tenant {tenant!r}: no key, session, profile, hold or receipt; nothing was erased "
+                "(`manage.py tenants` lists those with data; upper and lower case differ)",
+            )
     wait = settings.PRINCIPAL_CACHE_SECONDS if patience is None else patience
-    return _erase(_subject(tenant, ""), by, reason, wait)
+    return _erase(subject, by, reason, wait)
+
+
+def _known(tenant: str) -> bool:
+    """Whether anything names a tenant that has nothing to remove. Erased sessions and customers have their receipts."""
+    tables: tuple[type[models.Model], ...] = (AgentPrincipal, ErasureReceipt, LegalHold)
+    return any(table._default_manager.filter(tenant=tenant).exists() for table in tables)
 
 
 def _subject(tenant: str, customer_id: str) -> Subject:

@@ -42,7 +42,7 @@ class Command(BaseCommand):
                 self._tell(receipt, options["json"])
         except DomainError as error:
             if options["json"] and not options["dry_run"]:
-                self.stdout.write(json.dumps({"code": error.code, "detail": error.detail}))
+                self.stdout.write(json.dumps({"code": error.code, "detail": error.detail}, sort_keys=True))
             raise CommandError(f"{error.code}: {error.detail}", returncode=1 if error.status == 409 else 2) from None
         except DatabaseError as error:
             raise CommandError(f"not done: the database answers {type(error).__name__}", returncode=2) from None
@@ -53,7 +53,10 @@ class Command(BaseCommand):
         found = plan(**who)
         if as_json:
             self.stdout.write(
-                json.dumps({"dry_run": True, "removes": found.removes, "keeps": found.keeps, "held": found.held})
+                json.dumps(
+                    {"dry_run": True, "removes": found.removes, "keeps": found.keeps, "held": found.held},
+                    sort_keys=True,
+                )
             )
         else:
             for line in table("would be removed", found.removes):
@@ -64,7 +67,7 @@ class Command(BaseCommand):
     def _tell(self, receipt: ErasureReceipt, as_json: bool) -> None:
         shown = as_dict(receipt)
         if as_json:
-            self.stdout.write(json.dumps(shown, ensure_ascii=False))
+            self.stdout.write(json.dumps(shown, ensure_ascii=False, sort_keys=True))
         else:
             for line in lines(shown):
                 self.stdout.write(line)

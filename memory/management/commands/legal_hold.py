@@ -68,7 +68,7 @@ class Command(BaseCommand):
             connection.close()
         if options["json"]:
             rows_shown = [shown(hold) for hold in holds]
-            self.stdout.write(json.dumps(rows_shown if options["verb"] == "list" else rows_shown[0]))
+            self.stdout.write(json.dumps(rows_shown if options["verb"] == "list" else rows_shown[0], sort_keys=True))
             return
         for hold in holds:
             until = f", released {rfc3339(hold.released_at)} by {hold.released_by}" if hold.released_at else ""

@@ -21,8 +21,8 @@ class Command(BaseCommand):
     help = (
         "Counts, for each tenant: sessions, those open in Redis, messages and their bytes, queued messages, dead "
         "letters, profiles. With --erase, removes all that one tenant has in memory: its agent keys are revoked first. "
-        "Exit code 0: done; 1: refused by a legal hold, or a part is still to do; 2: wrong arguments, or Redis or the "
-        "database is away."
+        "Exit code 0: done; 1: refused by a legal hold, nothing is known of such a tenant, or a part is still to do; "
+        "2: wrong arguments, or Redis or the database is away."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,8 +42,9 @@ class Command(BaseCommand):
                 self._erase(options)
         except DomainError as error:
             if options["json"]:
-                self.stdout.write(json.dumps({"code": error.code, "detail": error.detail}))
-            raise CommandError(f"{error.code}: {error.detail}", returncode=1 if error.status == 409 else 2) from None
+                self.stdout.write(json.dumps({"code": error.code, "detail": error.detail}, sort_keys=True))
+            refused = error.status in (404, 409)
+            raise CommandError(f"{error.code}: {error.detail}", returncode=1 if refused else 2) from None
         except RedisUnavailable as error:
             raise CommandError(f"not done: {error}", returncode=2) from None
         except DatabaseError as error:
@@ -54,7 +55,7 @@ class Command(BaseCommand):
     def _count(self, as_json: bool) -> None:
         counted = count_tenants()
         if as_json:
-            self.stdout.write(json.dumps(counted))
+            self.stdout.write(json.dumps(counted, sort_keys=True))
             return
         width = max([6, *map(len, counted)])
         self.stdout.write("  ".join(["tenant".ljust(width), *(name.rjust(len(name)) for name in COLUMNS)]))
@@ -65,7 +66,7 @@ class Command(BaseCommand):
         receipt = erase_tenant(tenant=options["erase"], by=options["by"] or operator(), reason=options["reason"])
         shown = as_dict(receipt)
         if options["json"]:
-            self.stdout.write(json.dumps(shown, ensure_ascii=False))
+            self.stdout.write(json.dumps(shown, ensure_ascii=False, sort_keys=True))
         else:
             for line in lines(shown):
                 self.stdout.write(line)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from config.base.errors import DomainError
 from guard.access.models import AgentPrincipal
-from guard.access.services import Caller, issue_key
+from guard.access.services import Caller, issue_key, revoke_key
 from guard.audit.models import AuditLog
-from memory.erasure.models import CustomerTombstone
+from memory.erasure.models import CustomerTombstone, ErasureReceipt
 from memory.erasure.services import erase_tenant
 from memory.profiles import selectors as profile_reads
 from memory.profiles import services as profiles
@@ -156,6 +159,66 @@ def test_one_tenant_is_cleaned_up_and_the_others_are_not(settings: Any) -> None:
     new = services.open_session(caller=caller_of("acme"), customer_id=CUSTOMER).owner.session_id
     say(new, "again", caller=caller_of("acme"))
     assert not CustomerTombstone.objects.filter(at__isnull=False).exists()
+
+
+def test_a_tenant_that_nobody_knows_was_not_erased() -> None:
+    a_life("acme")
+    before = AuditLog.objects.count()
+    for name in ("nope", "Acme"):
+        code, answer = command("tenants", "--erase", name, "--confirm", name)
+        assert (code, answer["code"]) == (1, "NOT_FOUND")
+        assert f"nothing is known of tenant '{name}'" in answer["detail"]
+    assert not ErasureReceipt.objects.exists()
+    assert not CustomerTombstone.objects.exists()
+    assert AuditLog.objects.count() == before
+    assert texts("acme") == ["stored of acme.", "queued of acme."]
+
+
+@pytest.mark.parametrize("known", ["key", "revoked key", "erased customer", "released hold"])
+def test_a_tenant_with_little_left_is_known(known: str, settings: Any) -> None:
+    settings.PRINCIPAL_CACHE_SECONDS = 0.1
+    if "key" in known:
+        issued = issue_key(agent="advisor", tenant="acme")
+        if known == "revoked key":
+            revoke_key(principal_id=issued.principal.principal_id, revoked_by="ops")
+    elif known == "erased customer":
+        erase(CUSTOMER, "--tenant", "acme")
+    else:
+        hold = command("legal_hold", "place", "somebody", "--tenant", "acme", "--reason", "case")[1]["hold"]
+        assert command("legal_hold", "release", str(hold), "--tenant", "acme")[0] == 0
+    code, receipt = command("tenants", "--erase", "acme", "--confirm", "acme")
+    assert (code, receipt["state"], receipt["of"]) == (0, "done", "tenant")
+
+
+def test_a_repeat_answers_the_former_receipt(settings: Any) -> None:
+    settings.PRINCIPAL_CACHE_SECONDS = 0.1
+    a_life("acme")
+    issue_key(agent="advisor", tenant="acme")
+    first = command("tenants", "--erase", "acme", "--confirm", "acme", "--by", "ops", "--reason", "it ended")
+    rows = AuditLog.objects.count()
+    assert command("tenants", "--erase", "acme", "--confirm", "acme", "--by", "eve", "--reason", "again") == first
+    assert (ErasureReceipt.objects.count(), AuditLog.objects.count()) == (1, rows)
+    # Something has come since: that is another erasure, with a receipt of its own.
+    say(services.open_session(caller=caller_of("acme")).owner.session_id, "again", caller=caller_of("acme"))
+    code, second = command("tenants", "--erase", "acme", "--confirm", "acme")
+    assert (code, second["removed"]["memory.sessions"]["sessions"]) == (0, 1)
+    assert second["receipt"] != first[1]["receipt"]
+    # What is under a hold is not told as erased, be it that nothing is left.
+    command("legal_hold", "place", "somebody", "--tenant", "acme", "--reason", "case")
+    assert command("tenants", "--erase", "acme", "--confirm", "acme")[1]["code"] == "LEGAL_HOLD"
+
+
+def test_a_receipt_reads_the_same_each_time() -> None:
+    a_life("acme")
+    printed = []
+    for arguments in (["--json"], []):
+        for _ in range(2):
+            out = io.StringIO()
+            call_command("erase_customer", CUSTOMER, "--tenant", "acme", "--by", "ops", *arguments, stdout=out)
+            printed.append(out.getvalue())
+    assert printed[0] == printed[1]
+    assert printed[2] == printed[3]
+    assert list(json.loads(printed[0])) == sorted(json.loads(printed[0]))
 
 
 def test_while_it_is_cleaned_up_nothing_new_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
