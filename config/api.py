@@ -21,6 +21,7 @@ from config.base.outages import outage
 from config.base.redis import RedisUnavailable
 from config.base.trace import current_trace_id
 from config.middleware import problem_response
+from config.queries import refuse_unknown_queries
 from guard.idempotency.http import honour
 
 logger = logging.getLogger(__name__)
@@ -171,3 +172,4 @@ def _mount() -> None:
 
 _mount()
 honour(api)
+refuse_unknown_queries(api)
