@@ -86,9 +86,14 @@ class Export:
         if first.get("version") != VERSION or first.get("columns") != list(COLUMNS):
             raise ExportFault(f"{path.name} has another version of the format than this program", broken=False)
 
-    def _lines(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    def _lines(self, unread: str = "") -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """unread: a kind whose lines are counted by the caller and not taken apart."""
+        prefix = f'{{"kind":"{unread}",'
         with self._path.open(encoding="utf-8", errors="surrogatepass") as file:
             for number, line in enumerate(file, 1):
+                if unread and line.startswith(prefix):
+                    yield number, unread, {}
+                    continue
                 try:
                     found = json.loads(line)
                     yield number, found["kind"], found
@@ -97,7 +102,7 @@ class Export:
 
     def rows(self) -> Iterator[Row]:
         """Errors, at the place: ExportFault."""
-        for number, kind, line in self._lines():
+        for number, kind, line in self._lines("seal"):
             if kind == "row":
                 yield self._row(number, line)
 
@@ -111,7 +116,7 @@ class Export:
         """Checks the end too. Errors: ExportFault."""
         counts = {"row": 0, "seal": 0}
         end: dict[str, Any] | None = None
-        for number, kind, line in self._lines():
+        for number, kind, line in self._lines("row"):
             if end is not None:
                 raise ExportFault(f"line {number} stands after the end")
             if kind == "end":

@@ -26,6 +26,8 @@ from guard.audit.canonical import LEAF_BYTES, Row, leaf_of, row_holds, seal_hold
 from guard.audit.ranges import each, holds
 from guard.audit.reading import is_sound
 
+# A row copied whole has a right mac of its own. No two rows ever have the same; so many are remembered.
+REMEMBERED = 200_000
 TOLD = 100  # findings that are kept in words; all are counted
 
 
@@ -110,6 +112,7 @@ class Verifier:
         self._adopted: int | None = None  # None: seal 1 cannot be read, so nobody knows which rows may lack a mac
         self._previous: tuple[int, str] | None = (0, "")  # number and mac; None: the last one cannot be trusted
         self._number = 0
+        self._macs: dict[int, int] = {}  # of the newest rows: the end of the mac -> the row
         self._anchors: Iterator[Anchor] = iter(())
         self._anchor: Anchor | None = None
         self._row: Row | None = None
@@ -272,9 +275,19 @@ class Verifier:
         except sealkeys.UnknownKey as unknown:
             self.report.unknown_keys.add(unknown.key_id)
             return
-        if not sound:
+        if sound:
+            self._look_for_copy(row, seal)
+        else:
             when = "before it was sealed" if seal is not None else "and is not sealed yet"
             self.report.tell(f"was changed, or added past the audit's door, {when}", row=row.id, seal=seal)
+
+    def _look_for_copy(self, row: Row, seal: int | None) -> None:
+        short = int(row.mac[-16:], 16)
+        original = self._macs.setdefault(short, row.id)
+        if original != row.id:
+            self.report.tell(f"is a copy of row {original}", row=row.id, seal=seal)
+        elif len(self._macs) > REMEMBERED:
+            del self._macs[next(iter(self._macs))]
 
     # --- the end ------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         try:
             while seal_waiting(seconds=5).behind:
                 pass
-            seal = write_anchor(options["write"])
+            seal = write_anchor(Path(options["write"]))
         except AnchorFault as fault:
             self.stderr.write(f"audit_anchor: {fault}")
             sys.exit(1)

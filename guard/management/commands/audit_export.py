@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the counts as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        path: Path = options["file"]
+        path = Path(options["file"])
         part = path.with_name(path.name + ".part")
         try:
             # The row that tells of the export is in it, sealed.

@@ -65,17 +65,16 @@ class Command(BaseCommand):
         sys.exit(report.exit_code)
 
     def _verify(self, options: dict[str, Any]) -> tuple[Report, float]:
-        keys = {**_keys_of(options["keys"]), **sealkeys.ring()} if options["keys"] else sealkeys.ring()
-        path: Path | None = options["anchor"] or (
-            Path(settings.AUDIT_ANCHOR_FILE) if settings.AUDIT_ANCHOR_FILE and not options["export"] else None
-        )
+        keys = {**_keys_of(Path(options["keys"])), **sealkeys.ring()} if options["keys"] else sealkeys.ring()
+        known = settings.AUDIT_ANCHOR_FILE if not options["export"] else ""
+        path = Path(options["anchor"] or known) if options["anchor"] or known else None
         # Before the head is read: the sealer may write an anchor at any moment.
         anchors = read_anchors(path, keys) if path is not None else iter(())
         began = time.monotonic()
         with tqdm(unit=" rows", disable=True if options["json"] else None, file=self.stderr) as bar:
             verifier = Verifier(keys, progress=lambda rows: bar.update(rows) and None)
             if options["export"]:
-                export = Export(options["export"], keys)
+                export = Export(Path(options["export"]), keys)
                 report = verifier.verify(export.rows(), export.seals(), anchors)
             else:
                 newest = head()

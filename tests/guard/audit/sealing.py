@@ -54,6 +54,21 @@ def without_triggers() -> Iterator[Any]:
         triggers.install(connection)
 
 
+@contextmanager
+def database_away() -> Iterator[None]:
+    """Nothing answers where the database was: a new connection is refused."""
+    own = connection.settings_dict.copy()
+    connection.close()
+    connection.settings_dict.update(
+        {"PORT": "1", "HOST": "127.0.0.1"} if connection.vendor == "mysql" else {"NAME": "/proc/nowhere/db"}
+    )
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update({name: own[name] for name in ("PORT", "HOST", "NAME")})
+
+
 def tamper(*statements: str) -> None:
     with without_triggers() as cursor:
         for statement in statements:

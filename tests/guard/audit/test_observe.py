@@ -17,6 +17,7 @@ from guard.audit import losses
 from guard.audit.models import OBSERVATIONS, VOCABULARY, AuditLog
 from guard.audit.services import observe, record, tell_losses
 from guard.audit.tasks import seal as seal_task
+from tests.guard.audit.sealing import database_away
 from tests.services import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -77,6 +78,15 @@ def test_the_observed_work_goes_on_and_the_loss_is_counted_alarmed_and_told(
     assert row.input_summary["from"] <= row.input_summary["to"]
     assert tell_losses() == 0, "told once"
     assert losses.read_losses().total == 4, "the metric goes on counting"
+
+
+def test_with_the_database_away_the_work_goes_on_and_the_loss_is_told_when_it_is_back() -> None:
+    with database_away():
+        assert look() is None
+        with pytest.raises(OperationalError):
+            record(tenant="default", event_type="authz", decision="forbidden", actor_id="wei")
+    seal_task()
+    assert AuditLog.objects.get(code="OBSERVATIONS_LOST").input_summary["lost"] == {"rule_scan": 1}
 
 
 def test_a_decision_whose_row_cannot_be_written_does_not_happen() -> None:

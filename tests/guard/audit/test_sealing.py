@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from config.base.clock import now
@@ -18,7 +18,7 @@ from guard.audit.models import AuditLog, AuditSeal
 from guard.audit.ranges import each, holds, missing_between, ranges_of, without
 from guard.audit.sealing import backlog, forget_chain, seal_waiting
 from guard.audit.tasks import seal as seal_task
-from tests.guard.audit.sealing import make_row, make_rows, make_sealed, seal, tamper, verify
+from tests.guard.audit.sealing import database_away, make_row, make_rows, make_sealed, seal, tamper, verify
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,6 +87,15 @@ def test_rows_of_a_transaction_of_ones_own_are_never_sealed() -> None:
         make_row()
         with pytest.raises(RuntimeError, match="durable"):
             seal()
+
+
+def test_with_the_database_away_a_tick_fails_and_the_next_goes_on() -> None:
+    make_sealed(1)
+    make_rows(2)
+    with database_away(), pytest.raises(OperationalError):
+        seal_task()
+    assert seal_task() == 2
+    assert verify()["exit"] == 3
 
 
 # --- late commits ---------------------------------------------------------------------------------------------------

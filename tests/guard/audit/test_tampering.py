@@ -259,6 +259,16 @@ def test_a_row_written_past_the_door_shows() -> None:
     assert first(verify()) == (real + 1, 2)
 
 
+def test_a_row_copied_whole_with_its_mac_shows() -> None:
+    ids = make_sealed(3)
+    tamper(insert_copy(ids[0], ids[2] + 1))
+    assert verify()["first_row"] == ids[2] + 1, "even before it is sealed"
+    seal()
+    told = verify()
+    assert (told["exit"], first(told)) == (1, (ids[2] + 1, 2))
+    assert f"copy of row {ids[0]}" in told["findings"][0]["what"]
+
+
 def test_an_edit_of_a_late_row_before_a_seal_took_it() -> None:
     """Sealing has passed its id; the row came late and was changed before the next seal."""
     [before, late, after] = make_rows(3)
