@@ -35,12 +35,12 @@ class _Masked(ReadOnlyAdmin):
     def actor(self, row: Any) -> str:
         return mask(row.actor_id) if row.actor_id else ""
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         hidden = {"id", "current", "open"}
         names = [field.name for field in self.opts.fields if field.name not in hidden]
         return ["actor" if name == "actor_id" else name for name in names]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.get_fields(request, obj)
 
 

@@ -7,6 +7,7 @@ limit or a month's sum may be.
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 from config.base.errors import DomainError
 
@@ -18,11 +19,16 @@ MOST_UNITS = 2**53 - 1
 def to_units(amount: Decimal | int | str, *, name: str = "amount") -> int:
     """Whole units of 0.000001. Errors: INVALID_REQUEST for what is no such number: negative, NaN, a float (binary
     fractions are not what was meant), more than six places, 2^53 units and above."""
-    if isinstance(amount, bool | float):
+    if isinstance(amount, bool) or not isinstance(amount, str | int | Decimal):
         raise DomainError("INVALID_REQUEST", f"{name} must be a decimal number, given as text or Decimal")
+    return _units(amount, name)
+
+
+@lru_cache(maxsize=1024, typed=True)  # estimates are few, and the hot path reads one each call
+def _units(amount: Decimal | int | str, name: str) -> int:
     try:
         value = Decimal(amount)
-    except (InvalidOperation, TypeError, ValueError):
+    except (InvalidOperation, ValueError):
         raise DomainError("INVALID_REQUEST", f"{name} is not a decimal number") from None
     if not value.is_finite() or value < 0 or value > MOST_UNITS // UNITS_IN_ONE + 1:
         raise DomainError("INVALID_REQUEST", f"{name} must be 0 to {from_units(MOST_UNITS)}")

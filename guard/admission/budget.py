@@ -168,22 +168,22 @@ def adjust_budget(*, tenant: str, amount: Decimal, reason: str, by: str, referen
 # --- what Redis is told -----------------------------------------------------------------------------------------
 
 # (prefix, tenant, month) whose newest rows Redis may not have heard of, since it was away when this process told it.
-_untold: set[tuple[str, str, str]] = set()
+untold: set[tuple[str, str, str]] = set()
 _bringing: dict[tuple[str, str], threading.Lock] = {}
 _bringing_lock = threading.Lock()
 
 
 def any_untold(prefix: str, tenant: str, months: Sequence[str]) -> bool:
     """Whether Redis must be told a month's sum before it is asked."""
-    return bool(_untold) and any((prefix, tenant, month) in _untold for month in months)
+    return any((prefix, tenant, month) in untold for month in months)
 
 
 def note_untold(prefix: str, tenant: str, month: str) -> None:
-    _untold.add((prefix, tenant, month))
+    untold.add((prefix, tenant, month))
 
 
 def forget_untold() -> None:
-    _untold.clear()
+    untold.clear()
 
 
 def tell(tenant: str, month: str, left: Known, *, stale: str = "", lost: bool = False) -> None:
@@ -213,12 +213,12 @@ def bring(tenant: str, month: str, known_there: bool, stale: str) -> None:
     Errors: RedisUnavailable, and the database's.
     """
     place = (wires.prefix(), tenant, month)
-    _untold.discard(place)  # before the reading: what is noted later is read later
+    untold.discard(place)  # before the reading: what is noted later is read later
     try:
         left = known(tenant, month) if known_there else recounted(tenant, month)
         _install(tenant, month, left, stale=stale, lost=not known_there and left.number > 0)
     except BaseException:
-        _untold.add(place)
+        untold.add(place)
         raise
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import ipaddress
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from config.base.redis import Prepared, Script
 from guard.access.services import Caller
 from guard.admission import keys, periods
 from guard.admission.models import LimitKind
 from guard.admission.policy import Policy
+
+ADMIT = Script.beside(__file__, "admit")
 
 UNASKED = -2
 _MOST_PLANS = 20_000
@@ -25,15 +27,16 @@ _MOST_PLANS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """keys, args: of admit.lua, without what differs from call to call. marks: what the database's copy knows."""
+    """keys, args: of admit.lua, without what differs from call to call; call: the two packed once for all of these.
+    marks: what the database's copy knows."""
 
     generation: int
     prefix: str
     begin_ms: int
     until_ms: int
     keys: tuple[str, ...]
-    head: tuple[Any, ...]  # arguments 4 to 18
-    slots: tuple[int, int]  # arguments 21 and 22
+    args: tuple[str, ...]  # 1 to 18
+    call: Prepared
     marks: int
     limits: dict[str, int]
     days: periods.Pair
@@ -119,7 +122,7 @@ def _make(caller: Caller, action: str, ip: str | None, policy: Policy, at: int, 
         *(keys.ADDRESS(tenant, ip=hex_ip or "0", minute=minute) for minute in minutes.names),
     ]
     untils = [days.until_ms, months.until_ms, *([minutes.until_ms] if ip else [])]
-    head = (
+    numbers = (
         limits["rate"],
         settings.ADMISSION_RATE_WINDOW_MS * 1000,
         limits["hourly"],
@@ -129,15 +132,19 @@ def _make(caller: Caller, action: str, ip: str | None, policy: Policy, at: int, 
         *months.bounds,
         *minutes.bounds,
         limits["budget"],
+        settings.ADMISSION_RESERVATION_SECONDS * 1000,
+        limits["tenant_running"],
+        limits["user_running"],
     )
+    args = tuple(map(str, numbers))
     return Plan(
         generation=policy.generation,
         prefix=settings.REDIS_KEY_PREFIX,
         begin_ms=at - 1000,
         until_ms=min(untils),
         keys=tuple(names),
-        head=head,
-        slots=(limits["tenant_running"], limits["user_running"]),
+        args=args,
+        call=ADMIT.prepare(names, args, 7),
         marks=((tenant, actor) in policy.blocked) + 2 * ((tenant, agent) in policy.paused),
         limits=limits,
         days=days,

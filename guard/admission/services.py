@@ -6,7 +6,7 @@ With Redis away: see local.py. A run is closed then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,19 +16,18 @@ from django.db import InterfaceError, OperationalError
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from config.base.outages import outage
-from config.base.redis import RUN_ID, RedisUnavailable, Script
+from config.base.redis import Client, RedisUnavailable
 from guard.access.services import Caller
 from guard.admission import blocks, budget, fences, keys, local, periods, refusals, wires
 from guard.admission.amounts import to_units
 from guard.admission.ending import release, renew, settle
-from guard.admission.plans import UNASKED, Plan, plan_for
+from guard.admission.plans import ADMIT, UNASKED, Plan, plan_for
 from guard.admission.policy import policy
 from guard.admission.sessions import check_session
 from guard.admission.verdict import Verdict, check_lease
 
 __all__ = ["admit", "release", "renew", "settle"]
 
-_admit = Script.beside(__file__, "admit")
 
 T = TypeVar("T")
 
@@ -53,16 +52,18 @@ def admit(
     (a fixed window), 6 AI calls of the business day, 7 the month's budget, 8 running calls of the tenant, 9 of the
     actor, 10 for runs the session's lease and fencing number. The first that says no is named.
 
-    ip: of the person at the other end; without one no address is counted. estimate: money, at most six places, kept
-    from the tenant's month until `settle`, `release` or ADMISSION_RESERVATION_SECONDS; AI actions
-    (ADMISSION_AI_ACTIONS) meet a used-up budget without one too. run and session: a run, which holds the session alone. lease: seconds until
-    its slots are free again unless renewed (ADMISSION_LEASE_SECONDS). slot: False for work that runs in no slot.
+    ip: of the person at the other end; without one no address is counted.
+    estimate: money, at most six places, kept from the tenant's month until `settle`, `release` or
+        ADMISSION_RESERVATION_SECONDS; AI actions (ADMISSION_AI_ACTIONS) meet a used-up budget without one too.
+    run, session, node: of a run, which holds its session alone.
+    lease: seconds until its slots are free again unless renewed (ADMISSION_LEASE_SECONDS).
+    slot: False for work that runs in no slot.
     Cost: 1 round trip, no query beyond the policy's (at most one look in 4 s); a few more once a month and tenant, for
     each 100th run of a session, after Redis was restarted or emptied, and when a reservation's caller has died.
     Errors: INVALID_ID, INVALID_REQUEST (422), those of the session (run); REDIS_UNAVAILABLE (503, run only),
     DATABASE_UNAVAILABLE (503). Refusals are no errors: see Verdict.
     """
-    seconds = check_lease(settings.ADMISSION_LEASE_SECONDS if lease is None else lease) if slot else 0.0
+    seconds = 0.0 if not slot else settings.ADMISSION_LEASE_SECONDS if lease is None else check_lease(lease)
     ai = action in settings.ADMISSION_AI_ACTIONS
     units = 0 if estimate is None else to_units(estimate, name="estimate")
     of_run: tuple[str, ...] = ()
@@ -106,23 +107,21 @@ class _Call(NamedTuple):
     lease: float
     run: tuple[str, ...]
 
-    def request(self, marks: int, calls: str, bring: int) -> tuple[Sequence[str], list[Any]]:
-        """Keys and arguments of admit.lua."""
+    def ask(self, client: Client, marks: int, calls: str, bring: int) -> list[Any]:
+        """The answer of admit.lua."""
         plan = self.plan
-        args = [
-            *(RUN_ID, self.token, marks, *plan.head, self.units, settings.ADMISSION_RESERVATION_SECONDS * 1000),
-            *(*plan.slots, int(self.lease * 1000), calls, bring, *self.run),
-        ]
+        rest = (self.token, marks, self.units, int(self.lease * 1000), calls, bring)
         if not self.run:
-            return plan.keys, args
+            return plan.call(client, *rest)  # type: ignore[no-any-return]
         tenant, (run, session, *_) = self.caller.tenant, self.run
-        return (
+        names = (
             *plan.keys,
             keys.FENCE(tenant, session_id=session),
             keys.FENCE_LEASED(tenant, session_id=session),
             keys.RUN(tenant, run_id=run),
             keys.RUN_OF_SESSION(tenant, session_id=session),
-        ), args
+        )
+        return ADMIT.prepare(names, plan.args, 7 + len(self.run))(client, *rest, *self.run)  # type: ignore[no-any-return]
 
 
 def _ask_redis(call: _Call) -> Verdict:
@@ -131,16 +130,13 @@ def _ask_redis(call: _Call) -> Verdict:
     marks, calls = call.plan.marks, ""
     for _ in range(_ATTEMPTS):
         plan = call.plan
-        bring = int(budget.any_untold(plan.prefix, tenant, plan.months.names))
-        reply = _admit(client, *call.request(marks, calls, bring))
+        bring = int(budget.any_untold(plan.prefix, tenant, plan.months.names)) if budget.untold else 0
+        reply = call.ask(client, marks, calls, bring)
         kind, now_ms = reply[0], reply[1]
         periods.clock.learn(now_ms)
-        if kind == "OK":
+        if kind in ("OK", "NO"):
             local.redis_is_back()
-            return _admitted(call, reply)
-        if kind == "NO":
-            local.redis_is_back()
-            return _refused(call, reply)
+            return _admitted(call, reply) if kind == "OK" else _refused(call, reply)
         if kind == "CLOCK":
             call = _plan_again(call)
         elif kind == "ASK":
@@ -180,22 +176,13 @@ def _bring_budget(call: _Call, month: str, known_there: bool, mark: str) -> None
 
 
 def _admitted(call: _Call, reply: list[Any]) -> Verdict:
-    plan = call.plan
+    caller, plan, action, _ip, token, units, lease, run = call
+    _ok, now_ms, day, _month, fence, *lefts, rate_wait, hourly_wait = reply
     return Verdict(
-        True,
-        call.caller,
-        plan,
-        call.token,
-        plan.days.names[reply[2] - 1],
-        call.action,
-        lefts=tuple(reply[5:12]),
-        waits=(reply[12], reply[13]),
-        fence=reply[4],
-        lease=call.lease,
-        estimate=call.units,
-        run=call.run[0] if call.run else "",
-        session=call.run[1] if call.run else "",
-        now_ms=reply[1],
+        *(True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait)),
+        *("", 0, 0, 0.0, fence, lease, units),
+        *(run[:2] if run else ("", "")),
+        *(False, now_ms),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -62,7 +63,7 @@ class Verdict:
     token: str
     day: str
     action: str
-    lefts: tuple[int, ...] = ()
+    lefts: Sequence[int] = ()
     waits: tuple[int, int] = (0, 0)  # ms until there is more of rate and hourly
     refused_by: str = ""
     limit: int = 0

@@ -87,6 +87,25 @@ def doors(seconds: float) -> Iterator[Row]:
         yield Row(f"append of a turn by AsyncSessions, {tasks}", ours, "redis.asyncio, bare", least)
 
 
+def admissions(seconds: float) -> Iterator[Row]:
+    from tests.bench.admission import admission_slices, composed_slice, forget
+    from tests.bench.rates import interleaved
+
+    slices, missing = admission_slices(), ""
+    try:
+        slices["limits x 3 and Lock"] = composed_slice()
+    except ImportError as error:
+        missing = str(error)
+    forget()
+    rates = interleaved(slices, seconds, between=forget)
+    ours = rates.pop("admission")
+    targets = {"nothing, by redis-py": 0.6, "limits x 3 and Lock": 3.0}
+    for name, rate in rates.items():
+        yield Row("admission, all of it (1 call)", ours, name, rate, targets.get(name, 0.0))
+    if missing:
+        yield Row("limits is not there", 0.0, "", 0.0, note=missing)
+
+
 def draining(seconds: float, long: bool) -> Iterator[Row]:
     from tests.bench.drain import drain_rates, lag
 
@@ -157,6 +176,7 @@ def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
         for peer in found:
             peer.close()
         rows += doors(seconds)
+        rows += admissions(seconds)
         rows += draining(lag_seconds, long)
         port = free_port()
         server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)

@@ -2,12 +2,13 @@
 -- KEYS  1 block   2 pause   3 rate   4 hourly   5 6 quota of two business days   7 8 budget of two months
 --       9 running of the tenant   10 running of the user   11 refusals that were told   12 13 address in two minutes
 --       for runs also  14 fence   15 numbers leased to it   16 run   17 run of the session
--- ARGV  1 run id of this server   2 admission   3 what the database's copy knows: 0 nothing, 1 a block, 2 a pause, 3 both
---       4 rate limit   5 its span, us   6 hourly limit   7 limit of an address, a minute   8 quota, calls a day
---       9 10 11 ms at which the first day begins, the second, and at which that ends   12 13 14 the same of the months
---       15 16 17 the same of the minutes   18 budget   19 estimate   20 life of a reservation, ms
---       21 running calls of the tenant   22 of the user   23 life of a lease, ms; 0: none is taken
---       24 calls of the day that the ledger has, where that was asked for, else empty   25 1: bring the ledger's sum
+-- ARGV  the same from call to call: 1 rate limit   2 its span, us   3 hourly limit   4 limit of an address, a minute
+--       5 quota, calls a day   6 7 8 ms at which the first day begins, the second, and at which that ends
+--       9 10 11 the same of the months   12 13 14 the same of the minutes   15 budget   16 life of a reservation, ms
+--       17 running calls of the tenant   18 of the user
+--       19 run id of this server   20 admission   21 what the database's copy knows: 0 nothing, 1 a block, 2 a pause,
+--       3 both   22 estimate   23 life of a lease, ms; 0: none is taken   24 calls of the day that the ledger has, where
+--       that was asked for, else empty   25 1: bring the ledger's sum
 --       for runs also  26 run   27 session   28 tenant   29 user   30 node
 --       A limit of -1 is none: counted, never refused. -2: this call has nothing to do with it. Money is in the
 --       smallest unit, a whole number below 2^53.
@@ -24,13 +25,12 @@ local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = floor(us / 1000)
 
-local function at(i)
-  if now < num(ARGV[i]) then return nil end
-  if now < num(ARGV[i + 1]) then return 1 end
-  return now < num(ARGV[i + 2]) and 2 or nil
+local function at(first, second, over)
+  if now < num(second) then return now >= num(first) and 1 or nil end
+  return now < num(over) and 2 or nil
 end
-local day, month, per_ip, minute = at(9), at(12), num(ARGV[7]), 1
-if per_ip ~= -2 then minute = at(15) end
+local day, month, per_ip, minute = at(ARGV[6], ARGV[7], ARGV[8]), at(ARGV[9], ARGV[10], ARGV[11]), num(ARGV[4]), 1
+if per_ip ~= -2 then minute = at(ARGV[12], ARGV[13], ARGV[14]) end
 if not (day and month and minute) then return {'CLOCK', now} end
 
 local function refuse(which, limit, left, wait)
@@ -56,13 +56,13 @@ local function mended(key, ms)
 end
 
 -- 1 block, 2 pause
-local per_span, span = num(ARGV[4]), num(ARGV[5])
+local per_span, span = num(ARGV[1]), num(ARGV[2])
 local small = per_span <= 128  -- such a ring is written whole: one command of a kilobyte is less than three short ones
 local ip_key, quota_key, budget_key = KEYS[11 + minute], KEYS[4 + day], KEYS[6 + month]
 local had = call('MGET', KEYS[1], KEYS[2], KEYS[4], ip_key or KEYS[1], small and KEYS[3] or KEYS[1])
 if had[1] then return refuse('block', 0, 0, mended(KEYS[1], 900000)) end
 if had[2] then return refuse('pause', 0, 0, mended(KEYS[2], 900000)) end
-if ARGV[3] ~= '0' then return {'ASK', now} end
+if ARGV[21] ~= '0' then return {'ASK', now} end
 
 -- 3 address: a fixed window of one minute
 local ip_used, ip_left = 0, per_ip
@@ -72,7 +72,7 @@ if per_ip ~= -2 then
     ip_left = per_ip - ip_used - 1
     if ip_left < 0 then
       mended(ip_key, 120000)
-      return refuse('ip', per_ip, 0, ARGV[15 + minute] - now)
+      return refuse('ip', per_ip, 0, ARGV[12 + minute] - now)
     end
   end
 end
@@ -96,10 +96,10 @@ if per_span >= 0 then
   end
   -- The first within the span: nearly always at the front of the last `limit`, else found by halves. A time from after
   -- now is one from before the clock was set back: it counts until it leaves the ring, or for one span.
-  local low, high = max(0, size - room) / 8, size / 8
+  local low, high, oldest = max(0, size - room) / 8, size / 8, nil
   local function counts(slot)
-    local t = struct.unpack('>d', bytes(slot * 8))
-    return t >= since and t <= us + span
+    oldest = struct.unpack('>d', bytes(slot * 8))
+    return oldest >= since and oldest <= us + span
   end
   if low < high and not counts(low) then
     low = low + 1
@@ -107,10 +107,11 @@ if per_span >= 0 then
       local middle = floor((low + high) / 2)
       if counts(middle) then high = middle else low = middle + 1 end
     end
+    if low < size / 8 then counts(low) end
   end
   local held = size / 8 - low
   rate_left = per_span - held - 1
-  if held > 0 then rate_wait = floor((struct.unpack('>d', bytes(low * 8)) - since) / 1000) + 1 end
+  if held > 0 then rate_wait = floor((oldest - since) / 1000) + 1 end
   if rate_left < 0 then
     if per_span > 0 then mended(KEYS[3], floor(span / 1000)) end
     return refuse('rate', per_span, 0, per_span > 0 and rate_wait or 60000)
@@ -119,7 +120,7 @@ if per_span >= 0 then
 end
 
 -- 5 hourly: a fixed window, from its first call on
-local hourly, hourly_left, hourly_wait = num(ARGV[6]), num(ARGV[6]), 0
+local hourly, hourly_left, hourly_wait = num(ARGV[3]), num(ARGV[3]), 0
 if hourly ~= -2 then
   local used = num(had[3]) or 0
   if had[3] then hourly_wait = mended(KEYS[4], 3600000) end
@@ -130,10 +131,10 @@ if hourly ~= -2 then
 end
 
 -- 6 budget: what is known of the ledger
-local budget, budget_left, b = num(ARGV[18]), num(ARGV[18]), nil
+local budget, budget_left, b = num(ARGV[15]), num(ARGV[15]), nil
 if budget ~= -2 then
   b = call('HMGET', budget_key, 'server', 'spent', 'held', 'next', 'lost', 'stale')
-  if b[1] ~= ARGV[1] or not b[2] or b[6] or ARGV[25] == '1' then
+  if b[1] ~= ARGV[19] or not b[2] or b[6] or ARGV[25] == '1' then
     return {'BUDGET', now, month, b[2] and 1 or 0, b[6] or ''}
   end
   if b[4] and num(b[4]) <= now then
@@ -159,55 +160,57 @@ if budget ~= -2 then
 end
 
 -- 7 quota: AI calls of the business day
-local quota, quota_left, quota_used = num(ARGV[8]), num(ARGV[8]), nil
+local quota, quota_left, quota_used = num(ARGV[5]), num(ARGV[5]), nil
 if quota ~= -2 then
   quota_used = num(call('HGET', quota_key, 'used'))
   local fresh = not quota_used
   if fresh then
     if ARGV[24] ~= '' then
       quota_used = num(ARGV[24])
-    elseif b and b[5] and num(b[5]) >= num(ARGV[8 + day]) then
+    elseif b and b[5] and num(b[5]) >= num(ARGV[5 + day]) then
       return {'QUOTA', now, day}
     end
   elseif call('PTTL', quota_key) == -1 then
-    call('PEXPIREAT', quota_key, ARGV[9 + day])
+    call('PEXPIREAT', quota_key, ARGV[6 + day])
   end
   if quota >= 0 then
     quota_left = quota - (quota_used or 0) - 1
-    if quota_left < 0 then return refuse('quota', quota, 0, ARGV[9 + day] - now) end
+    if quota_left < 0 then return refuse('quota', quota, 0, ARGV[6 + day] - now) end
   end
 end
 
 -- 8 budget: the estimate beside what is spent and what others hold
-local estimate, held = num(ARGV[19]), 0
+local estimate, held = num(ARGV[22]), 0
 if b then
   held = num(b[3]) or 0
   if budget >= 0 then
     budget_left = budget - num(b[2]) - held - estimate
     -- Without an estimate too, nothing goes on a budget that is used up.
     if budget_left < 0 or estimate == 0 and budget_left < 1 then
-      if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[13 + month] + 604800000) end
-      return refuse('budget', budget, budget_left + estimate, ARGV[13 + month] - now)
+      if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[10 + month] + 604800000) end
+      return refuse('budget', budget, budget_left + estimate, ARGV[10 + month] - now)
     end
   end
 end
 
 -- 9 running calls of the tenant, 10 of the user
-local lease, member = num(ARGV[23]), ARGV[26] or ARGV[2]
+local lease, member = num(ARGV[23]), ARGV[26] or ARGV[20]
 local function slots(key, limit, which)
   if lease == 0 then return -2 end
   if limit < 0 then return -1 end
-  local left = limit - call('ZCOUNT', key, '(' .. now, '+inf') - 1
+  -- Those that died are counted too, until there is no room, or until somebody ends a call.
+  local left = limit - call('ZCARD', key) - 1
+  if left >= 0 then return left end
+  left = left + call('ZREMRANGEBYSCORE', key, '-inf', now)
   if left >= 0 then return left end
   if call('ZSCORE', key, member) then return 0 end  -- it holds one already
-  call('ZREMRANGEBYSCORE', key, '-inf', now)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   return left, refuse(which, limit, 0, first[2] and first[2] - now or 1000)
 end
-local tenant_left, no = slots(KEYS[9], num(ARGV[21]), 'tenant_running')
+local tenant_left, no = slots(KEYS[9], num(ARGV[17]), 'tenant_running')
 if no then return no end
 local user_left
-user_left, no = slots(KEYS[10], num(ARGV[22]), 'user_running')
+user_left, no = slots(KEYS[10], num(ARGV[18]), 'user_running')
 if no then return no end
 
 -- 11 fence, for runs: one run a session, and a number above all before
@@ -217,17 +220,19 @@ if ARGV[26] then
   if other and other ~= ARGV[26] then return refuse('session', 1, 0, mended(KEYS[17], lease)) end
   local leased = call('HMGET', KEYS[15], 'server', 'last')
   fence = (num(call('GET', KEYS[14])) or 1e300) + 1
-  if leased[1] ~= ARGV[1] or not leased[2] or fence > num(leased[2]) then
-    call('HSETNX', KEYS[15], 'asked', ARGV[2])
+  if leased[1] ~= ARGV[19] or not leased[2] or fence > num(leased[2]) then
+    call('HSETNX', KEYS[15], 'asked', ARGV[20])
     call('EXPIRE', KEYS[15], 2592000)
-    return {'FENCE', now, ARGV[1], call('HGET', KEYS[15], 'asked')}
+    return {'FENCE', now, ARGV[19], call('HGET', KEYS[15], 'asked')}
   end
 end
 
 -- Everything is allowed: take it.
-if per_ip ~= -2 then call('SET', ip_key, ip_used + 1, 'PXAT', ARGV[15 + minute] + 60000) end
+if per_ip ~= -2 and (call('INCR', ip_key) == 1 or call('PTTL', ip_key) == -1) then
+  call('PEXPIRE', ip_key, 120000)
+end
 if ring then
-  call('SET', KEYS[3], ring, 'PX', floor(span / 1000))
+  call('SET', KEYS[3], ring, 'PX', tostring(floor(span / 1000)))
 elseif per_span >= 0 then
   if call('APPEND', KEYS[3], struct.pack('>d', us)) > per_span * 16 then
     call('SET', KEYS[3], call('GETRANGE', KEYS[3], -per_span * 8, -1))
@@ -240,20 +245,22 @@ if hourly ~= -2 and call('INCR', KEYS[4]) == 1 then
 end
 if quota ~= -2 then
   if call('HINCRBY', quota_key, 'used', quota_used and ARGV[24] ~= '' and quota_used + 1 or 1) == 1 or ARGV[24] ~= '' then
-    call('PEXPIREAT', quota_key, ARGV[9 + day])
+    call('PEXPIREAT', quota_key, ARGV[6 + day])
   end
 end
 if estimate > 0 and b then
   -- Whole seconds: those who die within one are looked for once.
-  local ends = (floor((now + ARGV[20]) / 1000) + 1) * 1000
-  local first = num(b[4])
-  if not first or ends < first then first = ends end
-  local s = string.format
-  call('HSET', budget_key, 'r:' .. ARGV[2], s('%.0f %.0f', estimate, ends), 'held', s('%.0f', held + estimate), 'next', s('%.0f', first))
-  if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[13 + month] + 604800000) end
+  local ends, first = (floor((now + ARGV[16]) / 1000) + 1) * 1000, num(b[4])
+  local open, sum = ARGV[22] .. string.format(' %.0f', ends), string.format('%.0f', held + estimate)
+  if first and first <= ends then
+    call('HSET', budget_key, 'r:' .. ARGV[20], open, 'held', sum)
+  else
+    call('HSET', budget_key, 'r:' .. ARGV[20], open, 'held', sum, 'next', string.format('%.0f', ends))
+  end
+  if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[10 + month] + 604800000) end
 end
 if lease > 0 then
-  local ends = now + lease
+  local ends = string.format('%.0f', now + lease)
   call('ZADD', KEYS[9], ends, member)
   call('ZADD', KEYS[10], ends, member)
   if call('PTTL', KEYS[9]) < 3600000 then call('PEXPIRE', KEYS[9], 7200000) end
