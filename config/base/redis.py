@@ -298,6 +298,13 @@ class Script:
             raise _unavailable(error, client.breaker) from error
         return Underway(self, client, connection, keys, args, with_command=bool(command))
 
+    def prepare(self, keys: Sequence[str], args: Sequence[str], more: int) -> Prepared:
+        """A call whose first arguments are the same again and again: they are packed once.
+
+        more: how many arguments follow, the run id of the server first.
+        """
+        return Prepared(self, keys, args, more)
+
     def _run(
         self, client: Client, keys: Sequence[str], args: Sequence[Any], command: tuple[Any, ...]
     ) -> tuple[Any, Any]:
@@ -336,6 +343,46 @@ class Script:
         answer = parser.read_response()
         other = parser.read_response(disable_decoding=True)
         return _whole(answer), _whole(other)
+
+
+class Prepared:
+    """See `Script.prepare`. Called with the client and the arguments that follow the run id."""
+
+    __slots__ = ("_args", "_cut", "_head", "_keys", "_script")
+
+    def __init__(self, script: Script, keys: Sequence[str], args: Sequence[str], more: int) -> None:
+        self._script, self._keys, self._args = script, keys, args
+        head = hiredis.pack_command(("EVALSHA", script.sha, len(keys), *keys, *args))
+        count = 3 + len(keys) + len(args)
+        self._head = b"*%d" % (count + more) + head[len(b"*%d" % count) :]
+        self._cut = len(b"*%d\r\n" % more)
+
+    def __call__(self, client: Client, *rest: Any) -> Any:
+        """The script's answer. Cost and errors: as `Script`."""
+        client.breaker.check()
+        try:
+            connection = client.checkout()
+            try:
+                rest = (connection.server_run_id, *rest)
+                # A command less its count is arguments, which may follow others.
+                packed = self._head + hiredis.pack_command(rest)[self._cut :]
+                connection.send_packed_command((packed,), check_health=False)
+                answer = connection._parser.read_response()
+                if isinstance(answer, NoScriptError):
+                    call = ("EVAL", self._script.source, len(self._keys), *self._keys, *self._args, *rest)
+                    answer = self._script._exchange(connection, call, ())[0]
+                return _whole(answer)
+            except ResponseError:
+                raise  # whole answers were read: the connection is in order
+            except BaseException:
+                connection.disconnect()
+                raise
+            finally:
+                client.checkin(connection)
+        except (RedisError, OSError) as error:
+            if not is_away(error):
+                raise
+            raise _unavailable(error, client.breaker) from error
 
 
 class Underway:
