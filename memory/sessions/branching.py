@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from config.base.clock import to_micros
+from config.base.db import refuse_inside_transaction
 from config.base.errors import DomainError
 from config.base.ids import check_id, check_session_id, new_id
 from config.base.redis import RedisUnavailable, Script
@@ -29,7 +30,7 @@ from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession, SessionBranch
 from memory.sessions.outage import outage
 from memory.sessions.owners import NOT_YOURS, Owner, admit, remember
-from memory.sessions.paths import WINDOW_MOST, along, entry_of_row, head_of, pinned, upward, whole_groups
+from memory.sessions.paths import WINDOW_MOST, along, entry_of_row, head_of, on_path, pinned, upward, whole_window
 from memory.sessions.reopen import reopen
 from memory.sessions.restructuring import Standing, restructure
 from memory.sessions.summaries import summarise
@@ -94,6 +95,7 @@ def navigate(
     summarised: the summariser makes one. Where the head is already there, nothing happens.
     Cost: see `restructure`. Errors: those of `admit`; ENTRY_NOT_FOUND (404), INVALID_REQUEST (422), SESSION_DELETED.
     """
+    refuse_inside_transaction("navigate")
     owner = admit(caller, session_id, "write")
     check_id("entry_id", entry_id)
     _checked_summary(summary)
@@ -181,12 +183,14 @@ def compact(
 
     keep: how many messages stay, the window's size if not given; more where the first of them would be the results of
     a tool call that goes. summary: the entry's text; if not given the summariser makes it, of the former compaction
-    too. entry_id: the entry's id; a repeat answers the entry that the first call made.
+    too. entry_id: the entry's id; a repeat answers the entry that the first call made, one with another wish is 409.
     Nothing is deleted: `view=full` shows everything, and `navigate` leads back to it.
     Cost: see `restructure`. Errors: those of `admit`; INVALID_REQUEST, INVALID_ID (422), ENTRY_CONFLICT (409),
     SESSION_DELETED; RedisUnavailable where Redis is away and some of what it would cover may still be queued.
     """
+    refuse_inside_transaction("compact")
     owner = admit(caller, session_id, "write")
+    asked = keep
     keep = limits.windows[owner.agent] if keep is None else keep
     if not 0 <= keep <= WINDOW_MOST:
         raise DomainError("INVALID_REQUEST", f"keep {keep} is outside 0..{WINDOW_MOST}")
@@ -197,13 +201,15 @@ def compact(
 
     def change(standing: Standing) -> Compacted:
         if entry_id is not None:
-            there = AgentMessage.objects.filter(session_row_id=owner.pk, entry_id=entry_id).first()
+            there = on_path(owner, [entry_id]).get(entry_id)
             if there is not None:
-                return _made_before(owner, there)
+                return _made_before(owner, there, asked, summary)
         path = standing.path
-        newest = along(path.view, "seq", "role", "session_row_id", "entry_id", limit=WINDOW_MOST + 1)
-        kept = whole_groups([role for _, role, *_ in newest], keep) if keep else 0
-        first = newest[kept - 1] if kept else None
+        kept = whole_window(path, keep) if keep else []
+        first = None
+        if kept:
+            row = AgentMessage.objects.only("seq", "session_row_id", "entry_id").get(pk=kept[-1][2] or 0)
+            first = (row.seq, row.session_row_id, row.entry_id)
         below = first[0] if first else END
         left = [head_message(row) for row in _shown_before(path, below)]
         covered = _count(path, below)
@@ -216,22 +222,26 @@ def compact(
         pin = pinned(path)
         text = summary or summarise(pin.content if pin else "", left) or "…"
         parent = head_of(path)[0]
-        payload = {"covered": covered, "first_kept_entry_id": first[3] if first else ""}
+        payload = {"covered": covered, "first_kept_entry_id": first[2] if first else "", "keep": keep}
         entry = standing.write(owner, EntryType.COMPACTION.value, text, payload, parent, made_id)
         SessionBranch.objects.create(
             session_row=standing.row, kind=Kind.COMPACT, at_seq=entry.seq,
-            target_pk=first[2] if first else owner.pk, target_seq=first[0] if first else entry.seq,
-            target_entry_id=first[3] if first else "", entry_id=made_id, covered=covered, trace_id=current_trace_id(),
+            target_pk=first[1] if first else owner.pk, target_seq=first[0] if first else entry.seq,
+            target_entry_id=first[2] if first else "", entry_id=made_id, covered=covered, trace_id=current_trace_id(),
         )  # fmt: skip
-        return Compacted(covered, _message(entry), first[3] if first else None)
+        return Compacted(covered, _message(entry), first[2] if first else None)
 
     return restructure(owner, change)
 
 
-def _made_before(owner: Owner, row: AgentMessage) -> Compacted:
+def _made_before(owner: Owner, there: AgentMessage, keep: int | None, summary: str | None) -> Compacted:
+    """The answer to a repeat. Errors: ENTRY_CONFLICT where it is none: another entry, or another wish."""
+    row = AgentMessage.objects.get(pk=there.pk)
     turn = SessionBranch.objects.filter(session_row_id=owner.pk, kind=Kind.COMPACT, entry_id=row.entry_id).first()
     if turn is None:
         raise DomainError("ENTRY_CONFLICT", f"entry {row.entry_id!r} exists in this session and is no compaction")
+    if (keep is not None and keep != (row.payload or {}).get("keep")) or summary not in (None, row.content):
+        raise DomainError("ENTRY_CONFLICT", f"compaction {row.entry_id!r} was made with another keep or summary")
     return Compacted(turn.covered, _message(entry_of_row(row)), turn.target_entry_id or None)
 
 
@@ -272,6 +282,7 @@ def fork(*, caller: Caller, session_id: str, entry_id: str | None = None, new_se
     ENTRY_NOT_FOUND (404), EMPTY_SESSION (409: nothing to go on from), SESSION_CONFLICT (409: the id is another
     session's), FORK_TOO_DEEP (409), INVALID_ID (422), SESSION_DELETED (410).
     """
+    refuse_inside_transaction("fork")
     owner = admit(caller, session_id, "write")
     if entry_id is not None:
         check_id("entry_id", entry_id)

@@ -19,8 +19,8 @@ from memory.sessions.entries import COMMITTED, Entry, Prepared, Receipt, conflic
 from memory.sessions.models import AgentSession
 from memory.sessions.outage import outage
 from memory.sessions.owners import Owner
-from memory.sessions.paths import head_of, tree_of
-from memory.sessions.persist import existing, insert_entries
+from memory.sessions.paths import head_of, on_path, tree_of
+from memory.sessions.persist import insert_entries
 from memory.sessions.reopen import locked, suspicion
 
 
@@ -35,7 +35,7 @@ def append_past_redis(owner: Owner, prepared: Sequence[Prepared]) -> list[Receip
         with transaction.atomic(durable=True):
             row = locked(owner)
             # Ids that we made are asked too: Redis may have done an append whose answer never came.
-            have = existing(owner.pk, [one.entry_id for one in prepared])
+            have = on_path(owner, [one.entry_id for one in prepared])
             numbers: dict[str, int] = {}
             fresh: list[Entry] = []
             at = now()

@@ -30,6 +30,7 @@ from config.base.fields import canonical_json
 from config.base.ids import ID_PATTERN, check_id, new_id
 from guard.access.models import Agent
 from memory.sessions.limits import limits
+from memory.sessions.links import link_of
 from memory.sessions.models import AgentMessage
 
 ROLES = frozenset(AgentMessage.Role.values)
@@ -69,7 +70,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False):
     """A message as it is read, and as a window item names its fields. at_us: since 1970. cut: 0, or the true size in
     bytes where this is only its head (never given out so).
-    entry_type: `message`, or `compaction` and `branch_summary` for what was written in place of others."""
+    link: the tool calls that it makes or answers (links.py). entry_type: `message`, or `compaction` and
+    `branch_summary` for what was written in place of others."""
 
     entry_id: str = msgspec.field(name="id")
     seq: int
@@ -79,6 +81,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     at_us: int = msgspec.field(name="at", default=0)
     cut: int = 0
     entry_type: str = "message"
+    link: str = ""
 
     @property
     def created_at(self) -> datetime:
@@ -257,7 +260,8 @@ def _prepare_one(message: NewMessage, index: int) -> Prepared:
     size += len(encoded)
     if size > limits.message_bytes:
         raise DomainError("MESSAGE_TOO_LARGE", f"messages.{index} is {size} bytes; the limit is {limits.message_bytes}")
-    start = f'{{"entry_id":"{entry_id}","role":"{role}","content":'
+    link = link_of(role, message.payload)
+    start = f'{{"entry_id":"{entry_id}","role":"{role}",{_link(link)}"content":'
     body = (
         f"{start}{encode_basestring(content)}"
         if payload is None
@@ -307,9 +311,14 @@ def receipt_value(seq: int, created_at_us: int, state: str, digest: str) -> str:
     return f"{seq}:{created_at_us}:{STATE_LETTER[state]}:{digest}"
 
 
+def _link(link: str) -> str:
+    return f'"link":"{link}",' if link else ""
+
+
 def window_item(entry: Entry, born_us: int) -> str:
     """An entry as the window holds it. born_us: when the session was made; `at` counts from there."""
-    start = f'{{"id":"{entry.entry_id}","role":"{entry.role}","content":'
+    link = _link(link_of(entry.role, entry.payload))
+    start = f'{{"id":"{entry.entry_id}","role":"{entry.role}",{link}"content":'
     if entry.entry_type != "message":
         start = f'{{"id":"{entry.entry_id}","role":"{entry.role}","entry_type":"{entry.entry_type}","content":'
     tail = f',"seq":{entry.seq},"at":{to_micros(entry.created_at) - born_us}}}'

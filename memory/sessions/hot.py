@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from django.db import DatabaseError
+from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.clock import to_micros
@@ -33,7 +34,7 @@ from memory.sessions.healing import broken_fields, heal_and_tell, healed
 from memory.sessions.limits import limits
 from memory.sessions.models import MessageDeadLetter
 from memory.sessions.owners import NOT_YOURS, Owner
-from memory.sessions.persist import existing
+from memory.sessions.paths import on_path
 from memory.sessions.reopen import ensure_attached, lease, reopen, take_out_of_use, undrained
 
 logger = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ def append_in_redis(owner: Owner, prepared: Sequence[Prepared], read_last: int) 
         reply, items = _append.and_then(client, keys, args, reading) if reading else (_append(client, keys, args), [])
         code = reply[0]
         if code == "OK":
-            if reading and not items:
-                # Deleted or expired between the script and the reading.
+            if reading and (not items or isinstance(items, ResponseError)):
+                # Deleted, expired or spoilt between the script and the reading: what the script did is done.
                 items = window_in_redis(owner, read_last)[2]
             return reply, items
         if code == "MISS":
@@ -108,10 +109,10 @@ def _look_for(owner: Owner, places: dict[str, int]) -> list[tuple[int, str]]:
     An entry that neither the stream nor MySQL nor a dead letter has was lost with the queue, and here it is again: it
     is queued under its number. MySQL away: they count as queued, as their receipts say.
     """
-    waiting = {entry.entry_id for entry in undrained(owner)} & set(places)
+    waiting = {entry.entry_id for entry in undrained(owner, shared=True)} & set(places)
     late = sorted(set(places) - waiting)
     try:
-        rows = existing(owner.pk, late)
+        rows = on_path(owner, late)
         letters = MessageDeadLetter.objects.filter(tenant=owner.tenant, session_id=owner.session_id)
         buried = set(letters.filter(entry_id__in=late).values_list("entry_id", flat=True))
     except DatabaseError:
@@ -145,12 +146,12 @@ def _tell_ids(owner: Owner, prepared: Sequence[Prepared]) -> None:
     fields: dict[str, str] = {}
     made = {one.entry_id for one in prepared if one.origin == GIVEN_BACK}
     if made:
-        for entry in undrained(owner):
+        for entry in undrained(owner, shared=True):
             if entry.entry_id in made:
                 at_us = to_micros(entry.created_at)
                 fields[entry.entry_id] = receipt_value(entry.seq, at_us, QUEUED, entry.digest)
     asked = [one.entry_id for one in prepared if one.origin != MADE]
-    for entry_id, row in existing(owner.pk, asked).items():
+    for entry_id, row in on_path(owner, asked).items():
         fields[entry_id] = receipt_value(row.seq, to_micros(row.created_at), COMMITTED, row.digest)
     _keep_receipts(owner, fields)
 
@@ -215,6 +216,8 @@ def window_in_redis(owner: Owner, count: int) -> tuple[int | None, int, list[byt
     empty = 0
     for _ in range(ATTEMPTS):
         reply, items = _window.and_then(base_redis.state(), owner.keys, args, reading)
+        if isinstance(items, ResponseError):
+            raise items  # to `healed`
         if reply[0] == "OK":
             if items or not reply[1]:
                 return (int(reply[1]) if reply[1] else None), int(reply[2]), items

@@ -9,10 +9,11 @@ from typing import Any
 from django.db.models.functions import Substr
 
 from memory.sessions.entries import HEAD_CHARS, Entry
+from memory.sessions.links import ASSISTANT, TOOL, Item, begin_whole, link_of, may_lack
 from memory.sessions.models import AgentMessage, SessionBranch
 from memory.sessions.owners import Owner
 from memory.sessions.persist import existing
-from memory.sessions.tree import Path, Span, Tree, Turn
+from memory.sessions.tree import Path, Span, Tree, Turn, within
 
 # A window holds more than its size only to keep a tool call's results with it; append.lua knows the same number.
 WINDOW_MOST = 200
@@ -54,6 +55,29 @@ def upward(spans: Sequence[Span], *, above: int = 0, below: int | None = None) -
         yield from head.order_by("seq").iterator(chunk_size=500)
 
 
+def on_path(owner: Owner, entry_ids: Sequence[str]) -> dict[str, AgentMessage]:
+    """Which of these entries MySQL has of the session or of what it shares, without their content: along its tree an
+    entry id stands for one entry. Cost: 1 query, 2 more for a fork."""
+    found = existing(owner.pk, entry_ids)
+    missing = [entry_id for entry_id in entry_ids if entry_id not in found]
+    if owner.lineage and missing:
+        shared = tree_of(owner).at(*owner.lineage[0]).full
+        rows = AgentMessage.objects.filter(session_row_id__in=[pk for pk, _ in owner.lineage], entry_id__in=missing)
+        for row in rows.only("entry_id", "seq", "digest", "created_at", "session_row_id"):
+            if within(shared, row.session_row_id, row.seq):
+                found[row.entry_id] = row
+    return found
+
+
+def shared_ids(owner: Owner, tree: Tree, limit: int) -> list[tuple[str, int, Any, str]]:
+    """Entry id, number, time and digest of the newest entries that a fork shares; none for a session that is no fork,
+    and no query."""
+    if not owner.lineage:
+        return []
+    spans = tree.at(*owner.lineage[0]).full
+    return along(spans, "entry_id", "seq", "created_at", "digest", limit=limit)  # type: ignore[return-value]
+
+
 def lowest(path: Path) -> int | None:
     """The number of a path's first entry. Cost: 1 query, more only where a span is empty."""
     for pk, first, last in path.full:
@@ -77,18 +101,24 @@ def entry_of_row(row: AgentMessage) -> Entry:
     )  # fmt: skip
 
 
-def whole_groups(roles: Sequence[str], size: int) -> int:
-    """How many of the newest entries a window of `size` holds. roles: newest first.
+# Payloads that are read for the ids of tool calls in them: a larger one is content, and names none.
+_LINK_BYTES = 1024 * 1024
 
-    As many as fit; and where the oldest of these would be a tool's results without the call that they answer (the
-    assistant's message before them), all back to that call, up to WINDOW_MOST.
-    """
-    if len(roles) <= size or roles[size - 1] != "tool":
-        return min(size, len(roles))
-    for place in range(size, min(len(roles), WINDOW_MOST)):
-        if roles[place] != "tool":
-            return place + 1 if roles[place] == "assistant" else size
-    return size
+_Key = tuple[int, str, int | None]  # number, role, key of the row (None: not in MySQL yet)
+
+
+def items_of(keys: Sequence[tuple[int, str, int | None]], waiting: Sequence[Entry] = ()) -> list[Item]:
+    """Roles and links of entries. keys: number, role and row. Cost: 1 query where results are among them."""
+    links: dict[int, str] = {}
+    if any(role == TOOL for _, role, _ in keys):
+        rows = AgentMessage.objects.filter(
+            pk__in=[pk for _, role, pk in keys if pk is not None and role in (ASSISTANT, TOOL)],
+            payload__isnull=False,
+            size__lt=_LINK_BYTES,
+        )
+        links = {pk: link_of(role, payload) for pk, role, payload in rows.values_list("pk", "role", "payload")}
+    late = {entry.seq: link_of(entry.role, entry.payload) for entry in waiting}
+    return [(role, late.get(seq, "") if pk is None else links.get(pk, "")) for seq, role, pk in keys]
 
 
 def pinned(path: Path) -> Entry | None:
@@ -120,6 +150,23 @@ def not_in_mysql(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if (entry.session_pk, entry.entry_id) not in have]
 
 
+def whole_window(path: Path, size: int, waiting: Sequence[Entry] = ()) -> list[_Key]:
+    """Number, role and row of the newest entries that are shown, newest first: `size` of them, and further back up to a
+    tool call whose results are among them, at most WINDOW_MOST. Cost: 1 query, up to 3 more where results are."""
+
+    def newest(limit: int) -> list[_Key]:
+        keys: list[_Key] = [(seq, role, pk) for seq, role, pk in along(path.view, "seq", "role", "pk", limit=limit)]
+        return sorted([*keys, *((one.seq, one.role, None) for one in waiting)], key=lambda key: -key[0])
+
+    keys = newest(size + 1)
+    kept = keys[:size][::-1]
+    if len(keys) <= size or not may_lack(items_of(kept, waiting)):
+        return keys[:size]
+    keys = newest(WINDOW_MOST)[:WINDOW_MOST]
+    items = items_of(keys[::-1], waiting)
+    return keys[: len(items) - begin_whole(items, len(items) - size, WINDOW_MOST)]
+
+
 def window_of(path: Path, size: int, queued: Sequence[Entry] = ()) -> list[Entry]:
     """The newest entries that are shown, oldest first, as many as a window holds.
 
@@ -127,16 +174,7 @@ def window_of(path: Path, size: int, queued: Sequence[Entry] = ()) -> list[Entry
     call far back.
     """
     waiting = [entry for entry in queued if path.shows(entry.session_pk, entry.seq)]
-    limit = size + 1
-    while True:
-        keys = along(path.view, "seq", "role", "pk", limit=limit)
-        merged = sorted([*keys, *((one.seq, one.role, None) for one in waiting)], key=lambda key: -key[0])
-        roles = [role for _, role, _ in merged]
-        if limit < WINDOW_MOST and len(roles) > size and roles[size - 1] == "tool":
-            limit = WINDOW_MOST
-            continue
-        break
-    wanted = merged[: whole_groups(roles, size)]
+    wanted = whole_window(path, size, waiting)
     rows = AgentMessage.objects.filter(pk__in=[pk for _, _, pk in wanted if pk is not None])
     lowest_seq = wanted[-1][0] if wanted else 0
     entries = [entry_of_row(row) for row in rows] + [one for one in waiting if one.seq >= lowest_seq]

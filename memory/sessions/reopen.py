@@ -15,22 +15,23 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
+from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.clock import now, to_micros
-from config.base.db import retry_conflicts
+from config.base.db import refuse_inside_transaction, retry_conflicts
 from config.base.errors import DomainError
-from config.base.redis import RUN_ID, Script
+from config.base.redis import RUN_ID, RedisUnavailable, Script
 from memory.sessions.entries import COMMITTED, QUEUED, Entry, may_be_made, read_entry, receipt_value, window_item
 from memory.sessions.gone import deleted, refuse_gone
-from memory.sessions.healing import healed
+from memory.sessions.healing import healed, is_damage
 from memory.sessions.keys import EPOCH
 from memory.sessions.limits import limits
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.numbering import given, new_epoch, note_given_up
 from memory.sessions.outage import outage
 from memory.sessions.owners import Owner, owner_of_row
-from memory.sessions.paths import head_behind, lowest, not_in_mysql, tree_of, window_of
+from memory.sessions.paths import head_behind, lowest, not_in_mysql, shared_ids, tree_of, window_of
 from memory.sessions.tree import Path, within
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,13 @@ def undrained(owner: Owner, *, shared: bool = False) -> Iterator[Entry]:
     start = "-"
     up_to = dict(owner.lineage) if shared else {}
     while start:
-        start, flat = _mine(client, [owner.pending], [owner.ident, start, _SCAN_ENTRIES, _SCAN_BYTES, *up_to])
+        try:
+            start, flat = _mine(client, [owner.pending], [owner.ident, start, _SCAN_ENTRIES, _SCAN_BYTES, *up_to])
+        except ResponseError as error:
+            if not is_damage(error):
+                raise
+            # No state of the session is to blame, and none that is made again would help.
+            raise RedisUnavailable("the queue in Redis is no stream; see manage.py reconcile") from error
         for stream_id, ident, digest, trace_id, body, parent in zip(*[iter(flat)] * 6, strict=True):
             try:
                 entry = read_entry(stream_id, {"k": ident, "g": digest, "x": trace_id, "m": body, "p": parent})
@@ -136,6 +143,7 @@ def reopen(owner: Owner) -> bool:
     Cost: 3 Redis round trips, 6 queries (more where a former range is given up, or the path has branches).
     Errors: SESSION_NOT_FOUND, SESSION_DELETED, RedisUnavailable.
     """
+    refuse_inside_transaction("what opens a session in Redis")
     client = base_redis.state()
     ctx, msgs, ids = owner.keys
     epoch, run_id, gen, seen_seq, state = observe(owner)
@@ -158,15 +166,18 @@ def reopen(owner: Owner) -> bool:
             stored = list(
                 mine.order_by("-seq").values_list("entry_id", "seq", "created_at", "digest")[: IDS_REFILL + 1]
             )
-            whole = len(stored) <= IDS_REFILL
+            # Of what a fork shares the ids are known too: a repeat of one is a repeat.
+            theirs = shared_ids(owner, tree, IDS_REFILL + 1 - len(stored)) if len(stored) <= IDS_REFILL else []
+            whole = len(stored) + len(theirs) <= IDS_REFILL
             in_mysql = {entry_id for entry_id, *_ in stored}
             queued = [entry for entry in queued if entry.entry_id not in in_mysql]
-            if not whole and queued:
+            if len(stored) > IDS_REFILL and queued:
                 older = set(
                     mine.filter(entry_id__in=[entry.entry_id for entry in queued]).values_list("entry_id", flat=True)
                 )
                 queued = [entry for entry in queued if entry.entry_id not in older]
-            receipts = [(entry_id, seq, at, COMMITTED, digest) for entry_id, seq, at, digest in stored]
+            receipts = [(entry_id, seq, at, COMMITTED, digest) for entry_id, seq, at, digest in (*theirs, *stored)]
+            receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in shared]
             receipts += [(e.entry_id, e.seq, e.created_at, QUEUED, e.digest) for e in queued]
             last = max([row.lease_from - 1, tree.last_turn, *(seq for _, seq, *_ in receipts)])
             newest = window_of(path, limits.windows[owner.agent], [*shared, *queued])

@@ -18,9 +18,10 @@ from memory.sessions.entries import Entry, Message
 from memory.sessions.gone import refuse_gone
 from memory.sessions.hot import read_window, run_context
 from memory.sessions.limits import limits
+from memory.sessions.links import TOOL, call_of, link_of, orphans
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.owners import Owner, admit
-from memory.sessions.paths import WINDOW_MOST, along, not_in_mysql, pinned, tree_of
+from memory.sessions.paths import WINDOW_MOST, along, items_of, not_in_mysql, pinned, tree_of
 from memory.sessions.reopen import undrained
 from memory.sessions.tree import END, Span, count_between, within
 
@@ -93,8 +94,8 @@ def read_messages(
     count = size if limit is None else limit
     try:
         within_window = before_seq is None and count <= size and view == ACTIVE
-        # One more than asked for: it tells whether the page would begin within a tool call's results.
-        reach = 1 if not within_window else WINDOW_MOST if limit is None else limit + 1
+        # All of it: what is before a page tells whether it would begin within a tool call's results.
+        reach = WINDOW_MOST if within_window else 1
         first, last, messages = read_window(owner, reach)
         if within_window:
             if limit is not None:
@@ -114,22 +115,11 @@ def read_messages(
 
 
 def begun_whole(messages: list[Message], limit: int) -> list[Message]:
-    """The newest `limit` of what may be one more, less results at its beginning whose call is not among them."""
+    """The newest `limit` of a window, less results at their beginning whose call is not among them."""
     page = messages[-limit:]
     if len(messages) > limit:
-        del page[: _orphans([message.role for message in messages[-limit - 1 :]])]
+        del page[: orphans([(m.role, m.link) for m in messages[:-limit]], [(m.role, m.link) for m in page])]
     return page
-
-
-def _orphans(roles: Sequence[str]) -> int:
-    """How many of a page's first entries are results of a tool call before it. roles: of the entry before the page,
-    then of the page, oldest first."""
-    if roles[0] not in ("assistant", "tool"):
-        return 0
-    count = 0
-    while count + 1 < len(roles) and roles[count + 1] == "tool":
-        count += 1
-    return count if count + 1 < len(roles) else 0
 
 
 def _refuse_deleted(owner: Owner) -> AgentSession:
@@ -138,29 +128,57 @@ def _refuse_deleted(owner: Owner) -> AgentSession:
 
 def _message_of(row: AgentMessage | Entry) -> Message:
     return Message(
-        row.entry_id, row.seq, row.role, row.content, row.payload, to_micros(row.created_at), 0, row.entry_type
+        row.entry_id, row.seq, row.role, row.content, row.payload, to_micros(row.created_at), 0, row.entry_type,
+        link_of(row.role, row.payload),
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Entries of a page, oldest first; whether there are older ones, and number and role of the last of those; and what
+    """Entries of a page, oldest first; whether there are older ones, and the number of the last of those; and what
     stands before them all."""
 
+    owner: Owner
     messages: list[Message]
     more: bool
-    before: tuple[int, str]
+    before: int
     pin: Message | None
     spans: tuple[Span, ...]
 
     def page(self, limit: int) -> Page:
         if self.more:
-            roles = [self.before[1], *(message.role for message in self.messages)]
-            messages = self.messages[_orphans(roles) :]
+            messages = self.messages[self._orphans() :]
             return Page(messages, messages[0].seq, DATABASE)
         if self.pin is not None and len(self.messages) < limit:
             return Page([self.pin, *self.messages], None, DATABASE)
         return Page(self.messages, self.messages[0].seq if self.pin is not None else None, DATABASE)
+
+    def _orphans(self) -> int:
+        """Results at the page's beginning whose call is before it. Cost: 2 queries where it begins with results, and 1
+        round trip where their call is not in MySQL."""
+        first = self.messages[0]
+        if first.role != TOOL:
+            return 0
+        keys = [(seq, role, pk) for seq, role, pk in along(self.spans, "seq", "role", "pk", **_before(first))]
+        page = [(message.role, message.link) for message in self.messages]
+        # With the page's own role: its results are what links are looked for.
+        before = items_of([*sorted(keys), (0, TOOL, None)])[:-1]
+        if call_of([*before, page[0]], len(before)) is None:
+            queued = [e for e in self.queued() if e.seq < first.seq and within(self.spans, e.session_pk, e.seq)]
+            keys = sorted([*keys, *((entry.seq, entry.role, None) for entry in not_in_mysql(queued))])
+            before = items_of([*keys, (0, TOOL, None)], queued)[:-1]
+        return orphans(before, page)
+
+    def queued(self) -> list[Entry]:
+        """What the stream holds of the path; nothing where Redis is away."""
+        try:
+            return list(undrained(self.owner, shared=True))
+        except RedisUnavailable:
+            return []
+
+
+def _before(message: Message) -> dict[str, int]:
+    return {"limit": WINDOW_MOST, "before": message.seq}
 
 
 def page_from_mysql(owner: Owner, *, limit: int, before: int | None, view: str = ACTIVE) -> Page:
@@ -182,15 +200,15 @@ def _stored_page(owner: Owner, limit: int, before: int | None, view: str) -> _St
     more = count < len(found)
     # Asked for only where it may be shown: at the beginning of what is shown.
     pin = None if more or view != ACTIVE else pinned(path)
-    before_them = found[count][1:3] if more else (0, "")
+    last_before = found[count][1] if more else 0
     messages = [_message_of(row) for row in rows]
-    return _Stored(messages, more, before_them, None if pin is None else _message_of(pin), spans)
+    return _Stored(owner, messages, more, last_before, None if pin is None else _message_of(pin), spans)
 
 
 def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | None, top: int) -> Page:
     """A page of MySQL's, completed from the stream where numbers are missing that may still be on their way."""
     stored = _stored_page(owner, limit, before, view)
-    low = stored.before[0] if stored.more else first
+    low = stored.before if stored.more else first
     if low is None or count_between(stored.spans, low, top) == len(stored.messages) + stored.more:
         return stored.page(limit)
     # Missing: queued, or never used (an outage). The stream first, then MySQL again: an entry is in one of them.
@@ -200,20 +218,20 @@ def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | 
     extra = [
         entry
         for entry in queued
-        if entry.seq > stored.before[0] and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
+        if entry.seq > stored.before and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
     ]
     # Asked once more: during an outage the same entry may have come another way, and have its place on another page.
     extra = sorted(not_in_mysql(extra), key=lambda entry: entry.seq)
     # Some may lie between the page's first entry in MySQL and the one before it: those are of the page before.
     floor = stored.messages[0].seq if stored.more else 0
-    while extra and extra[0].seq < floor:
-        earlier = extra.pop(0)
-        stored = replace(stored, before=(earlier.seq, earlier.role))
-    merged = sorted([*stored.messages, *map(_message_of, extra)], key=lambda message: message.seq)
+    merged = sorted([*stored.messages, *(_message_of(entry) for entry in extra if entry.seq >= floor)], key=_number)
     if len(merged) > limit:
-        last = merged[-limit - 1]
-        stored = replace(stored, more=True, before=(last.seq, last.role))
+        stored = replace(stored, more=True)
     return replace(stored, messages=merged[-limit:]).page(limit)
+
+
+def _number(message: Message) -> int:
+    return message.seq
 
 
 def with_whole(owner: Owner, messages: Sequence[Message]) -> list[Message]:

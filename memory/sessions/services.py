@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, InterfaceError, transaction
+from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.clock import from_micros, now
-from config.base.db import retry_conflicts
+from config.base.db import is_hanging, refuse_inside_transaction, retry_conflicts
 from config.base.errors import DomainError
 from config.base.ids import check_id, check_session_id, new_id
 from config.base.redis import RedisUnavailable, Script
@@ -40,6 +41,8 @@ from memory.sessions.entries import (
     read_items,
     receipt_value,
 )
+from memory.sessions.hanging import database
+from memory.sessions.healing import is_damage
 from memory.sessions.hot import append_in_redis, read_window, run_context
 from memory.sessions.keys import GROUP
 from memory.sessions.limits import limits
@@ -74,6 +77,7 @@ def open_session(*, caller: Caller, session_id: str | None = None, customer_id: 
     Errors: INVALID_ID (422), AUTH_403_SCOPE and NOT_OWNER (403), SESSION_CONFLICT (409), SESSION_DELETED and
     CUSTOMER_ERASED (410).
     """
+    refuse_inside_transaction("open_session")
     if session_id is not None:
         check_session_id(session_id)
     if customer_id is not None:
@@ -114,6 +118,7 @@ def delete_session(*, caller: Caller, session_id: str) -> None:
 
     Cost: 1 round trip, 3 queries. Errors: those of `admit`.
     """
+    refuse_inside_transaction("delete_session")
     owner = admit(caller, session_id, "write")
     at = now()
 
@@ -169,18 +174,20 @@ def append_messages(
     Cost, warm: async 1 round trip, 0 queries; sync 2 round trips, 2 queries.
     Redis away: committed in MySQL, above every number leased. An append whose answer was lost is sent there too, with
     the same entry ids: whichever way comes second finds the entry and drops out, and the receipt says MySQL's number.
-    Not inside a transaction of the caller's (RuntimeError): numbers are leased before they are used.
+    Not inside a transaction of the caller's (RuntimeError, as for every write of this room): what is queued stays
+    where that is rolled back, and numbers are leased before they are used.
     Errors: see `prepare` and `admit`; ENTRY_CONFLICT (409), SESSION_DELETED (410), BACKLOG_FULL (503,
     `retry_after` s; a repeat of what is there is still answered).
     """
+    refuse_inside_transaction("append_messages")
     if durability not in ("async", "sync"):
         raise DomainError("INVALID_REQUEST", f"durability {str(durability)[:40]!r} does not exist; use async or sync")
     owner = admit(caller, session_id, "write")
     prepared = prepare(messages)
     size = limits.windows[owner.agent]
     read_last = min(read_last, size)
-    # One more tells whether what is read would begin within a tool call's results; the whole window never does.
-    reach = 0 if not read_last else WINDOW_MOST if read_last == size else read_last + 1
+    # All of it: what is before tells whether what is read would begin within a tool call's results.
+    reach = WINDOW_MOST if read_last else 0
     try:
         reply, items = append_in_redis(owner, prepared, reach)
     except RedisUnavailable:
@@ -212,7 +219,10 @@ def _receipts(prepared: Sequence[Prepared], reply: Sequence[Any]) -> list[Receip
 
 
 def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], receipts: list[Receipt]) -> list[Receipt]:
-    """Puts what is only queued of a batch into MySQL now, and takes it out of the stream."""
+    """Puts what is only queued of a batch into MySQL now, and takes it out of the stream.
+
+    Where the database fails it stays queued; where it hangs, the next ones stay queued without waiting (hanging.py).
+    """
     entries: dict[str, Entry] = {}
     stream_ids: dict[str, str] = {}
     parent = reply[5]
@@ -225,15 +235,20 @@ def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], re
         parent = one.entry_id
     for n, one in enumerate(prepared):
         if reply[3][3 * n + 2] == "=q" and one.entry_id not in entries:
-            entries |= _queued_before(owner, prepared, reply)
+            # The queue cannot be read now: these stay queued.
+            with contextlib.suppress(RedisUnavailable):
+                entries |= _queued_before(owner, prepared, reply)
             break
-    if not entries:
+    if not entries or not database.may_try():
         return receipts
     try:
         outcome = persist(list(entries.values()))
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
+        if is_hanging(error):
+            database.trip()
         logger.warning("sync append stays queued: %s", type(error).__name__)
         return receipts
+    database.reset()
     if outcome.erased:
         raise customer_erased()
     numbers = {entry_id: seq for (_, entry_id), seq in outcome.numbers.items()}
@@ -243,9 +258,15 @@ def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], re
         at = reply[3][3 * [one.entry_id for one in prepared].index(entry.entry_id) + 1]
         marks += [entry.entry_id, receipt_value(numbers[entry.entry_id], int(at), COMMITTED, entry.digest)]
     settled = [stream_ids[entry.entry_id] for entry in done if entry.entry_id in stream_ids]
-    # Redis away now: committed all the same; the drain will find these entries in MySQL and drop them.
-    with contextlib.suppress(RedisUnavailable):
+    # Redis away now: committed all the same; the drain will find these entries in MySQL and drop them. So it is where
+    # somebody has put something else in the queue's place since the script.
+    try:
         _settle(base_redis.state(), [owner.pending, owner.keys[2]], [GROUP, len(settled), *settled, *marks])
+    except RedisUnavailable:
+        pass
+    except ResponseError as error:
+        if not is_damage(error):
+            raise
     return [
         Receipt(one.entry_id, numbers[one.entry_id], COMMITTED) if one.entry_id in numbers else receipt
         for one, receipt in zip(prepared, receipts, strict=True)
@@ -254,15 +275,17 @@ def _commit(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any], re
 
 def _queued_before(owner: Owner, prepared: Sequence[Prepared], reply: Sequence[Any]) -> dict[str, Entry]:
     """Entries of a batch that an earlier call queued, as the stream has them. One that is no longer there is in MySQL
-    by now; or it was lost with the queue, and is put under its number again: that one was given to nobody else."""
+    by now; or it was lost with the queue, and is put under its number again: that one was given to nobody else. What a
+    fork shares is found in the stream or left to its own session."""
     waiting = {
         one.entry_id: (one, reply[3][3 * n], reply[3][3 * n + 1])
         for n, one in enumerate(prepared)
         if reply[3][3 * n + 2] == "=q"
     }
-    found = {entry.entry_id: entry for entry in undrained(owner) if entry.entry_id in waiting}
+    floor = owner.lineage[0][1] if owner.lineage else 0
+    found = {entry.entry_id: entry for entry in undrained(owner, shared=True) if entry.entry_id in waiting}
     for entry_id, (one, seq, at) in waiting.items():
-        if entry_id not in found:
+        if entry_id not in found and int(seq) > floor:
             found[entry_id] = entry_of(owner, one, int(seq), from_micros(int(at)))
     return found
 
@@ -290,6 +313,7 @@ def change_context(
     Errors: VERSION_CONFLICT (409, with `version`), INVALID_REQUEST (422), those of `admit`; RedisUnavailable (503):
     the context lives in Redis and is not pretended to be kept while it is away.
     """
+    refuse_inside_transaction("change_context")
     owner = admit(caller, session_id, "write")
     wanted = () if expected is None else (expected,) if isinstance(expected, str) else tuple(expected)
     if expected is not None and not all(isinstance(version, str) and version for version in wanted or ("",)):

@@ -33,17 +33,47 @@ end
 -- LLEN, for a key of another type must fail before anything is written.
 if call('LLEN', KEYS[2]) == 0 and c.first then return again() end
 
--- Keeps the newest `size` of the window's items, and what precedes them where it is a tool call whose results would be
--- left without it. No more than 200 are kept for that.
+-- Role and link (links.py) of an item of the window.
+local function role_of(item)
+  local role, rest = string.match(item, '^{"id":"[^"]*","role":"(%a+)",()')
+  local link = role and string.match(item, '^"link":"([^"]*)"', rest)
+  return role, link
+end
+
+-- Where the window begins, counted from 0, so that no result in it is without its call: at `from` at the latest.
+local function begin_whole(items, from)
+  local roles, links = {}, {}
+  for i = 1, #items do roles[i], links[i] = role_of(items[i]) end
+  local function call_of(i)
+    if links[i] then
+      for j = i - 1, 1, -1 do
+        if roles[j] == 'assistant' and links[j] and string.find(links[j], links[i], 1, true) then return j end
+      end
+    end
+    local j = i - 1
+    while j >= 1 and roles[j] == 'tool' do j = j - 1 end
+    if j >= 1 and roles[j] == 'assistant' and not (links[i] and links[j]) then return j end
+  end
+  local first, i = from + 1, #items
+  while i >= first do
+    local answered = roles[i] == 'tool' and call_of(i)
+    if answered and answered < first then first = answered end
+    i = i - 1
+  end
+  return first - 1
+end
+
+-- Keeps the newest `size` of the window's items, and what precedes them up to a tool call whose results would be left
+-- without it. No more than 200 are kept for that. Only what goes can be such a call.
 local function trim(key, length, size)
-  local from, most = length - size, length - 200
-  local role
-  repeat
-    role = string.match(call('LINDEX', key, from), '^{"id":"[^"]*","role":"(%a+)"')
-    from = from - 1
-  until role ~= 'tool' or from < 0 or from < most
-  from = from + 1
-  if role ~= 'assistant' then from = length - size end
+  local from = length - size
+  local going = call('LRANGE', key, 0, from)
+  local doubt = role_of(going[from + 1]) == 'tool'
+  for i = 1, from do
+    local _, link = role_of(going[i])
+    doubt = doubt or link ~= nil
+  end
+  if doubt then from = math.max(begin_whole(call('LRANGE', key, 0, -1), from), length - 200) end
   if from > 0 then call('LTRIM', key, from, -1) end
 end
 

@@ -81,7 +81,8 @@ class Talk:
         return max([self.floor.seq if self.floor else 0, *(node.seq for node in self.own)])
 
     def find(self, entry_id: str) -> Node | None:
-        return next((node for node in self.own if node.entry_id == entry_id), None)
+        """Along its tree an id stands for one entry, said here or shared."""
+        return next((node for node in [*self.own, *path_to(self.floor)] if node.entry_id == entry_id), None)
 
     def reachable(self) -> list[Node]:
         """Every entry that the head may be moved to. One of its own hides a shared one of the same id."""
@@ -120,9 +121,10 @@ class Talk:
         rest = [node for node in rest if before is None or node.seq < before]
         page = rest[-limit:]
         left = rest[: -len(page)] if page else []
-        if left and left[-1].role in ("assistant", "tool"):
-            lead = next((n for n, node in enumerate(page) if node.role != "tool"), 0)
-            page = page[lead:]
+        lead = 0
+        while left and lead < len(page) and page[lead].role == "tool" and call_of([*left, *page[: lead + 1]]) in left:
+            lead += 1
+        page = page[lead:] or page
         if left:
             return [node.read for node in page], page[0].seq
         if pin and len(page) < limit:
@@ -136,13 +138,37 @@ class Talk:
         return len(rest) - count, rest[len(rest) - count :]
 
 
+def named(node: Node) -> list[str]:
+    """Ids of the calls that a message makes or answers."""
+    payload = node.read[4] or {}
+    if not isinstance(payload, dict):
+        return []
+    return [call["id"] for call in payload.get("tool_calls", [])] or [
+        payload[k] for k in payload if k == "tool_call_id"
+    ]
+
+
+def call_of(nodes: Sequence[Node]) -> Node | None:
+    """The call that the last of these answers: the latest that names its id; else what it directly follows."""
+    *earlier, result = nodes
+    ids = named(result)
+    if ids:
+        for node in reversed(earlier):
+            if node.role == "assistant" and ids[0] in named(node):
+                return node
+    while earlier and earlier[-1].role == "tool":
+        earlier.pop()
+    if earlier and earlier[-1].role == "assistant" and not (ids and named(earlier[-1])):
+        return earlier[-1]
+    return None
+
+
 def whole(nodes: Sequence[Node], size: int) -> int:
-    """How many of the newest a window of this size holds: back to a tool call whose results it would cut."""
-    if len(nodes) <= size:
-        return len(nodes)
-    place = len(nodes) - size
-    if nodes[place].role != "tool":
-        return size
-    while place >= 0 and nodes[place].role == "tool":
-        place -= 1
-    return len(nodes) - place if place >= 0 and nodes[place].role == "assistant" else size
+    """How many of the newest a window of this size holds: back to every tool call whose results it would cut."""
+    begin = max(0, len(nodes) - size)
+    while True:
+        calls = [call_of(nodes[: n + 1]) for n in range(begin, len(nodes)) if nodes[n].role == "tool"]
+        first = min([begin, *(nodes.index(call) for call in calls if call is not None)])
+        if first == begin:
+            return len(nodes) - max(begin, len(nodes) - 200)
+        begin = first

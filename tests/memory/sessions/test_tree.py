@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from config.base.errors import DomainError
@@ -20,7 +22,7 @@ from tests.memory.sessions.helpers import (
     owner,
     put,
 )
-from tests.memory.sessions.talks import all_pages, assert_clean, make_talk, parents, said
+from tests.memory.sessions.talks import all_pages, assert_clean, make_talk, parents, redis_away, said
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -232,12 +234,44 @@ def test_a_repeated_fork_answers_the_same_session() -> None:
     assert refusal.value.code == "EMPTY_SESSION"
 
 
-def test_entries_may_have_the_same_id_in_a_fork_as_in_what_it_shares() -> None:
+@pytest.mark.parametrize("state", ["warm", "expired", "long", "redis away"])
+def test_along_a_tree_an_entry_id_stands_for_one_entry(state: str) -> None:
     session = make_session()
-    put(session, make_message("first", entry_id="e1"))
+    (shared,) = put(session, make_message("first", entry_id="e1"))
+    if state == "long":
+        append(session, *(f"m{n}" for n in range(200)))
+        append(session, *(f"n{n}" for n in range(200)))
+        put(session, *(make_message(f"o{n}", entry_id=f"o{n}") for n in range(10)))
     new = branching.fork(caller=ALICE, session_id=session).owner.session_id
-    put(new, make_message("second", entry_id="e1"))
-    assert said(new) == ["first", "second"]
+    drain()
+    if state == "expired":
+        let_expire(new)
+    with redis_away() if state == "redis away" else nullcontext():
+        for durability in ("async", "sync"):
+            (again,) = put(new, make_message("first", entry_id="e1"), durability=durability)
+            assert (again.entry_id, again.seq) == ("e1", shared.seq)
+            with pytest.raises(DomainError) as refusal:
+                put(new, make_message("second", entry_id="e1"), durability=durability)
+            assert refusal.value.code == "ENTRY_CONFLICT"
+    assert said(new, limit=200)[-3:] == said(session, limit=200)[-3:]
+    with pytest.raises(DomainError) as refusal:
+        branching.compact(caller=ALICE, session_id=new, keep=0, entry_id="e1")
+    assert refusal.value.code == "ENTRY_CONFLICT"
+    # What the other session goes on to say is not of this tree.
+    put(session, make_message("there", entry_id="e2"))
+    put(new, make_message("here", entry_id="e2"))
+    assert said(new, limit=200)[-1] == "here"
+
+
+def test_a_compaction_is_repeated_with_the_same_wish_only() -> None:
+    session, _ = make_talk(*"abcdef")
+    first = branching.compact(caller=ALICE, session_id=session, keep=2, summary="S", entry_id="c1")
+    assert branching.compact(caller=ALICE, session_id=session, keep=2, summary="S", entry_id="c1") == first
+    assert branching.compact(caller=ALICE, session_id=session, entry_id="c1") == first
+    for keep, summary in ((3, "S"), (2, "other")):
+        with pytest.raises(DomainError) as refusal:
+            branching.compact(caller=ALICE, session_id=session, keep=keep, summary=summary, entry_id="c1")
+        assert refusal.value.code == "ENTRY_CONFLICT"
 
 
 def test_a_large_message_is_whole_in_a_fork() -> None:

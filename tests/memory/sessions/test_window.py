@@ -9,7 +9,7 @@ import pytest
 
 from config.base import redis as base_redis
 from config.base.errors import DomainError
-from memory.sessions import selectors, services
+from memory.sessions import branching, selectors, services
 from memory.sessions.drain import drain
 from memory.sessions.entries import Message, NewMessage
 from memory.sessions.summaries import extractive
@@ -129,6 +129,58 @@ def test_a_page_does_not_begin_within_a_call_s_results_where_those_before_it_are
     assert read(session, 30)[0] == "a"
     assert read(session, 10, 29) == ["b"]
     assert read(session, 16, 29) == ["b"]
+
+
+def make_linked(call: str, *results: str) -> tuple[NewMessage, ...]:
+    """Messages of one call, apart: the call, then its results."""
+    asked = make_message(call, "assistant", payload={"tool_calls": [{"id": name} for name in results]})
+    return (asked, *(make_message(name, "tool", payload={"tool_call_id": name}) for name in results))
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_call_and_its_result_stay_together_with_others_between_them(expired: bool) -> None:
+    session = make_session()
+    append(session, "before")
+    call, result = make_linked("call", "r1")
+    put(session, call)
+    append(session, "hurry up please")
+    put(session, result)
+    append(session, *(f"m{n}" for n in range(18)))
+    if expired:
+        drain()
+        let_expire(session)
+    assert read(session) == ["call", "hurry up please", "r1", *(f"m{n}" for n in range(18))]
+    assert read(session, 19) == [f"m{n}" for n in range(18)]
+    append(session, "m18", "m19")
+    assert read(session) == [f"m{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_results_of_two_agents_calls_are_told_apart(expired: bool) -> None:
+    session = make_session()
+    (a, _), (b, rb) = make_linked("A", "rA"), make_linked("B", "rB")
+    put(session, a)
+    put(session, b)
+    put(session, make_message("x" * 40_000, "tool", payload={"tool_call_id": "rA"}))
+    put(session, rb)
+    append(session, *(f"m{n}" for n in range(17)))
+    if expired:
+        let_expire(session)
+    assert [text[:2] for text in read(session)[:4]] == ["A", "B", "xx", "rB"]
+    append(session, "m17")
+    assert [text[:2] for text in read(session)[:4]] == ["A", "B", "xx", "rB"]
+    append(session, "m18", "m19")
+    assert read(session)[0] == "m0"
+
+
+def test_condensing_keeps_the_call_of_a_result_that_is_kept() -> None:
+    session = make_session()
+    append(session, "q")
+    call, result = make_linked("call", "r1")
+    put(session, call, make_message("a note", "system"), result)
+    append(session, "a", "b")
+    branching.compact(caller=ALICE, session_id=session, keep=3, summary="S")
+    assert read(session) == ["S", "call", "a note", "r1", "a", "b"]
 
 
 def test_each_agent_has_a_window_of_its_own(settings: Any) -> None:
