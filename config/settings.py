@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from config.base.env import (
     envstr,
     envzone,
     redis_with_database,
+    serves,
     sqlite_database,
 )
 
@@ -119,11 +121,13 @@ TEMPLATES = [
 # --- databases --------------------------------------------------------------------------------------------------
 
 EMBEDDED_DATABASE = not envstr("DATABASE_URL")
+# Seconds that MySQL may leave a statement unanswered; None (no bound) for commands of manage.py.
+DATABASE_TIMEOUT = envint("DATABASE_TIMEOUT", 10, low=1, high=3600) if serves(sys.argv) else None
 DATABASES: dict[str, dict[str, object]] = {
     "default": sqlite_database(str(DATA_DIR / "xinghuo.sqlite3"))
     if EMBEDDED_DATABASE
     else {
-        **database_from_url("DATABASE_URL", envstr("DATABASE_URL")),
+        **database_from_url("DATABASE_URL", envstr("DATABASE_URL"), timeout=DATABASE_TIMEOUT),
         "CONN_MAX_AGE": envint("CONN_MAX_AGE", 60, low=0),
         "CONN_HEALTH_CHECKS": True,
     },
@@ -131,7 +135,7 @@ DATABASES: dict[str, dict[str, object]] = {
 CORE_IS_EXTERNAL = bool(envstr("CORE_DATABASE_URL"))
 if CORE_IS_EXTERNAL:
     DATABASES["core"] = {
-        **database_from_url("CORE_DATABASE_URL", envstr("CORE_DATABASE_URL")),
+        **database_from_url("CORE_DATABASE_URL", envstr("CORE_DATABASE_URL"), timeout=DATABASE_TIMEOUT),
         "CONN_MAX_AGE": envint("CONN_MAX_AGE", 60, low=0),
         "CONN_HEALTH_CHECKS": True,
     }

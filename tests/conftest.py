@@ -51,6 +51,7 @@ def own_redis_prefix(settings: Any) -> Iterator[str]:
     from guard.access.tokens import forget_tokens
     from guard.admission.forgetting import forget_everything
     from guard.audit.pseudonyms import forget_pseudonyms
+    from memory.sessions.hanging import database
     from memory.sessions.numbering import given
 
     settings.REDIS_KEY_PREFIX = f"t{uuid.uuid4().hex[:12]}"
@@ -60,6 +61,7 @@ def own_redis_prefix(settings: Any) -> Iterator[str]:
     forget_everything()
     given.forget()  # of sessions whose rows an earlier test has emptied
     base_redis.breaker.reset()
+    database.reset()
     yield settings.REDIS_KEY_PREFIX
     try:
         client = base_redis.state()

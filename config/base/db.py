@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 
 T = TypeVar("T")
 
 ATTEMPTS = 6
-# No new attempt later than this: each may itself have waited for the database's whole lock time-out, and the caller of
-# an HTTP request has a right to hear that the database is busy.
-LONGEST_SECONDS = 5.0
+# No new attempt later than this: each may itself have waited for the database's whole lock time-out (5 s where requests
+# are served, see env.py: less than that here, so that it is waited for once), and the caller of an HTTP request has a
+# right to hear that the database is busy.
+LONGEST_SECONDS = 4.5
 _LOCK_CODES = {1205, 1213, 1020}  # lock wait timeout, deadlock, record changed since last read (MariaDB)
+_LOST_RACE = {1213, 1020}  # of those, what is told at once
 _SQLITE_BUSY = ("database is locked", "database table is locked")
 
 
@@ -25,6 +27,25 @@ def is_lock_conflict(error: BaseException) -> bool:
         return False
     code = error.args[0] if error.args else None
     return code in _LOCK_CODES or (isinstance(code, str) and code.startswith(_SQLITE_BUSY))
+
+
+def is_hanging(error: BaseException) -> bool:
+    """Whether the database is away, or gave no answer or lock in time: the next one to ask would wait as long."""
+    return isinstance(error, OperationalError | InterfaceError) and (error.args or (None,))[0] not in _LOST_RACE
+
+
+def refuse_inside_transaction(what: str, *, using: str = DEFAULT_DB_ALIAS) -> None:
+    """For work that commits by itself: the caller's transaction could neither hold it nor take it back.
+
+    what: who is called, as it stands before "cannot". Errors: RuntimeError, a fault of the caller's code.
+    """
+    blocks = connections[using].atomic_blocks
+    # The transaction around a test is none of the caller's; `durable` sees it in the same way.
+    if blocks and not getattr(blocks[-1], "_from_testcase", False):
+        raise RuntimeError(
+            f"{what} cannot be called inside transaction.atomic(), for it commits by itself and would stay where the "
+            "transaction is rolled back; call it before or after the block, or with transaction.on_commit()"
+        )
 
 
 def retry_conflicts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -70,8 +71,27 @@ def envlist(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
-def database_from_url(name: str, url: str) -> dict[str, object]:
+# Waiting for a lock, of a row or of a table, in a process that serves; the server's own are 50 s and a day.
+LOCK_WAIT_SECONDS = 5
+_CONNECT_SECONDS = 5
+_STARTED_BY_HAND = {"manage.py", "django-admin"}
+
+
+def serves(argv: Sequence[str]) -> bool:
+    """Whether a process that was started so has callers who wait: web servers and workers, and agents' own programs.
+
+    Not the commands of manage.py: they may read and change a whole table in one statement.
+    """
+    program = Path(argv[0] if argv else "")
+    by_hand = program.name in _STARTED_BY_HAND or program.parts[-2:] == ("django", "__main__.py")
+    return not by_hand or argv[1:2] == ["runserver"]
+
+
+def database_from_url(name: str, url: str, *, timeout: int | None = None) -> dict[str, object]:
     """Django's DATABASES entry for `mysql://user:password@host:port/name` or `sqlite:///path`.
+
+    timeout: seconds that MySQL may leave a statement without an answer before the connection counts as lost; a lock
+        is then waited for LOCK_WAIT_SECONDS at most. None: as long as it takes. SQLite has its own patience.
 
     Errors: ImproperlyConfigured naming the variable, never the URL (it holds a password).
     """
@@ -81,14 +101,22 @@ def database_from_url(name: str, url: str) -> dict[str, object]:
         database = unquote(parts.path.lstrip("/"))
         if not database:
             raise ImproperlyConfigured(f"{name} names no database; use mysql://user:password@host:3306/name")
+        opening = "SET sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
+        if timeout is not None:
+            # Both: `innodb_…` are rows, the other one is LOCK TABLES and ALTER TABLE.
+            wait = min(LOCK_WAIT_SECONDS, timeout)
+            opening += f", innodb_lock_wait_timeout={wait}, lock_wait_timeout={wait}"
         options: dict[str, object] = {
             "charset": "utf8mb4",
-            "init_command": "SET sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+            "init_command": opening,
             # READ COMMITTED: a claim by conditional update must see what others have committed,
             # and gap locks of REPEATABLE READ deadlock concurrent inserts.
             "isolation_level": "read committed",
-            "connect_timeout": int(query.get("connect_timeout", "5")),
+            "connect_timeout": int(query.get("connect_timeout", min(_CONNECT_SECONDS, timeout or _CONNECT_SECONDS))),
         }
+        if timeout is not None:
+            # A server, or a proxy before it, that holds the connection and says nothing.
+            options |= {"read_timeout": timeout, "write_timeout": timeout}
         if "unix_socket" in query:
             options["unix_socket"] = query["unix_socket"]
         return {

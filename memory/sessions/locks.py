@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from config.base import redis as base_redis
-from config.base.db import retry_conflicts
+from config.base.db import refuse_inside_transaction, retry_conflicts
 from config.base.errors import DomainError
 from guard.access.services import Caller
 from guard.locks import taking
@@ -62,9 +62,11 @@ def acquire(
     Cost: 1 round trip, 0 queries; each 100th lock, and the first after Redis was restarted or emptied: 3 round trips
     and 2 queries, for numbers are leased from MySQL before they are used.
     Errors: SESSION_LOCKED (409, `expires_in` s), those of `admit`, SESSION_DELETED (410), INVALID_REQUEST;
-    RedisUnavailable (503): a lock that Redis does not know of is none.
+    RedisUnavailable (503): a lock that Redis does not know of is none. RuntimeError inside a transaction of the
+    caller's: it would end before that commits.
     """
     check_times(ttl, wait)
+    refuse_inside_transaction("taking a session's lock")
     owner = admit(caller, session_id, "write")
     lock = SessionLock(owner, ttl, on_lost)
     refused = partial(_held, session_id)

@@ -74,10 +74,8 @@ def drain() -> None:
     except ResponseError as error:
         if not is_damage(error):
             raise
-        fault = queue_fault(read_stream(only_itself=True))
-        if not fault:
-            raise
-        broken.tell(fault)
+        # It may be in order again by now.
+        broken.tell(queue_fault(read_stream(only_itself=True)) or "sess:pending was no stream a moment ago")
 
 
 @shared_task(name="memory.sessions.reattach")

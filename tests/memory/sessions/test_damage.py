@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
+from django.conf import settings
 from django.db import OperationalError
+from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.errors import DomainError
@@ -244,3 +248,92 @@ def test_a_late_repeat_of_what_still_waits_is_not_queued_twice(monkeypatch: pyte
     with pytest.raises(DomainError) as refused:
         put(session, make_message("other", entry_id="e1"))
     assert refused.value.code == "ENTRY_CONFLICT"
+
+
+# --- the queue is spoilt between two steps of one call ------------------------------------------------------------
+
+
+def spoil_before(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, spoil: Callable[[], Any]) -> None:
+    """Spoils something each time before this step."""
+    real = getattr(where, name)
+
+    def spoilt(*args: Any, **more: Any) -> Any:
+        spoil()
+        return real(*args, **more)
+
+    monkeypatch.setattr(where, name, spoilt)
+
+
+def spoil_queue() -> None:
+    base_redis.state().set(PENDING(), "secret words")
+
+
+def test_a_queue_spoilt_before_a_committing_append_lets_go_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    with monkeypatch.context() as patch:
+        spoil_before(patch, services, "_settle", spoil_queue)
+        (receipt,) = append(session, "a", durability="sync")
+    assert (receipt.seq, receipt.state) == (1, COMMITTED)
+    base_redis.state().delete(PENDING())
+    (after,) = append(session, "b", durability="sync")
+    assert contents(session, 20) == ["a", "b"]
+    drain()
+    assert stored(session) == [(1, "a"), (after.seq, "b")]
+
+
+def test_a_queue_spoilt_before_a_repeat_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    (first,) = put(session, make_message("a", entry_id="e1"))
+    with monkeypatch.context() as patch:
+        spoil_before(patch, services, "_queued_before", spoil_queue)
+        repeat = put(session, make_message("a", entry_id="e1"), make_message("b", entry_id="e2"), durability="sync")
+    # What is in no queue that can be read is as its receipt says; what is new is committed.
+    assert repeat == [first, services.Receipt("e2", first.seq + 1, COMMITTED)]
+    assert [content for _, content in stored(session)] == ["b"]
+
+
+def test_a_window_spoilt_before_it_is_read_does_not_double_what_was_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session()
+    append(session, "a")
+    real, turns = hot._append.and_then, iter([True])
+
+    def spoilt(client: Any, keys: Any, args: Any, command: Any) -> Any:
+        reply, _ = real(client, keys, args, command)
+        if next(turns, False):
+            wrong_type(MSGS)(session)
+            # What the server answers to the reading then.
+            return reply, ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
+        raise AssertionError("the append was sent again")
+
+    monkeypatch.setattr(hot._append, "and_then", spoilt)
+    appended = services.append_messages(caller=ALICE, session_id=session, messages=[make_message("b")], read_last=20)
+    assert appended.messages is not None
+    assert [m.content for m in appended.messages] == ["a", "b"]
+    assert backlog() == 2
+
+
+@pytest.mark.parametrize("durability", ["async", "sync"])
+def test_a_queue_that_somebody_goes_on_spoiling_costs_no_append(durability: str) -> None:
+    session = make_session()
+    over = threading.Event()
+
+    def spoiler() -> None:
+        client = redis.Redis.from_url(settings.REDIS_URL)
+        while not over.is_set():
+            client.set(name, "secret words")
+            client.delete(name)
+
+    name, thread = PENDING(), threading.Thread(target=spoiler)
+    thread.start()
+    try:
+        receipts = [append(session, str(n), durability=durability)[0] for n in range(60)]
+    finally:
+        over.set()
+        thread.join()
+    base_redis.state().delete(name)
+    assert len({receipt.seq for receipt in receipts}) == 60
+    drain()
+    found = [content for _, content in stored(session)]
+    assert len(found) == len(set(found))  # nothing twice; what was queued went with the queue
+    committed = {str(n) for n, receipt in enumerate(receipts) if receipt.state == COMMITTED}
+    assert committed <= set(found)
