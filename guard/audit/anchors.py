@@ -63,6 +63,10 @@ def _line_of(seal: AuditSeal) -> str:
     return canonical_json({**fields, "signature": signature})
 
 
+def _line(number: int) -> str:
+    return f"line {number}" if number else "the last line"
+
+
 def _parsed(line: str, number: int, keys: sealkeys.Ring) -> Anchor:
     """Errors: AnchorFault (its shape or its signature), UnknownKey."""
     try:
@@ -76,9 +80,9 @@ def _parsed(line: str, number: int, keys: sealkeys.Ring) -> Anchor:
             number,
         )
     except (ValueError, KeyError, TypeError):
-        raise AnchorFault(f"line {number} is no anchor") from None
+        raise AnchorFault(f"{_line(number)} is no anchor") from None
     if not sealkeys.holds(sealkeys.ANCHOR, signed, key_id, signature, keys):
-        raise AnchorFault(f"line {number} is not as it was signed")
+        raise AnchorFault(f"{_line(number)} is not as it was signed")
     return anchor
 
 
@@ -134,7 +138,7 @@ def last_anchor(path: Path) -> Anchor | None:
             lines = file.read().decode("utf-8", "surrogateescape").rstrip("\n").rsplit("\n", 1)
     except FileNotFoundError:
         return None
-    return _parsed(lines[-1], -1, sealkeys.ring()) if lines[-1].strip() else None
+    return _parsed(lines[-1], 0, sealkeys.ring()) if lines[-1].strip() else None
 
 
 def _must_go_on(last: Anchor) -> None:

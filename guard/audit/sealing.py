@@ -108,9 +108,12 @@ def _chain() -> Chain:
     chain = Chain(adopted=first or 0)
     for seal in stream_seals(after=(newest.oldest_open or newest.number) - 1, up_to=newest.number):
         chain.follow(seal)
-    if not seal_holds(seal_fields(newest), sealkeys.ring()):
-        # Going on keeps what comes now evident; verify_audit names what was done before.
-        logger.error("audit seal %s does not hold: run manage.py verify_audit", newest.number)
+    # Going on in any case keeps what comes now evident; verify_audit names what was done before.
+    try:
+        if not seal_holds(seal_fields(newest), sealkeys.ring()):
+            logger.error("audit seal %s does not hold: run manage.py verify_audit", newest.number)
+    except sealkeys.UnknownKey as unknown:
+        logger.error("audit seal %s cannot be checked: %s", newest.number, unknown)
     return chain
 
 

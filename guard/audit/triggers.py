@@ -135,7 +135,11 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
 
 def install(connection: BaseDatabaseWrapper) -> None:
     """Creates what is missing, replaces what was made harmless; harmless to repeat."""
-    gone = missing(connection)
+    try:
+        gone = missing(connection)
+    except DatabaseError:
+        # Half-way through the migrations a table has not yet the columns that a try would fill.
+        gone = list(_create_sql(connection.vendor))
     there = set(connection.introspection.table_names())
     with connection.cursor() as cursor:
         for name, (table, statement) in _create_sql(connection.vendor).items():

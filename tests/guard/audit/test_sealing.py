@@ -18,7 +18,7 @@ from guard.audit.models import AuditLog, AuditSeal
 from guard.audit.ranges import each, holds, missing_between, ranges_of, without
 from guard.audit.sealing import backlog, forget_chain, seal_waiting
 from guard.audit.tasks import seal as seal_task
-from tests.guard.audit.sealing import database_away, make_row, make_rows, make_sealed, seal, tamper, verify
+from tests.guard.audit.sealing import database_away, first, make_row, make_rows, make_sealed, seal, tamper, verify
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -294,6 +294,66 @@ def test_writers_that_roll_back_and_come_late_beside_sealers_that_race(monkeypat
     assert sorted(members()) == sorted(written)
     assert sorted(written) == list(AuditLog.objects.order_by("pk").values_list("pk", flat=True))
     assert verify()["exit"] == 3
+
+
+@pytest.mark.mariadb
+def test_verifying_beside_writers_and_a_sealer_finds_nothing(tmp_path: Any, settings: Any) -> None:
+    """What is written, sealed and anchored while it reads is none of its business."""
+    settings.AUDIT_ANCHOR_FILE, settings.AUDIT_ANCHOR_SECONDS = str(tmp_path / "anchors"), 0
+    done, errors = threading.Event(), []
+
+    def writer(seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            while not done.is_set():
+                with transaction.atomic():
+                    make_rows(chance.randint(1, 3))
+                    if chance.random() < 0.3:
+                        transaction.set_rollback(True)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    def sealer() -> None:
+        try:
+            while not done.is_set():
+                seal_task()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    make_sealed(1)
+    seal_task()
+    threads = [threading.Thread(target=writer, args=(seed,)) for seed in range(3)] + [threading.Thread(target=sealer)]
+    for thread in threads:
+        thread.start()
+    try:
+        told = [verify() for _ in range(8)]
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not errors
+    assert [(one["exit"], one["findings"]) for one in told] == [(0, [])] * 8
+    assert told[-1]["seals"] > told[0]["seals"]
+
+
+def test_a_head_that_was_tampered_with_or_whose_key_is_gone_stops_no_sealing(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_sealed(1, 1)
+    tamper("UPDATE audit_seal SET mac = 'x' WHERE number = 2")
+    assert make_sealed(1)
+    assert AuditSeal.objects.count() == 3
+    assert "seal 2 does not hold" in caplog.text
+    assert first(verify()) == (None, 2)
+    settings.SECRET_KEY = "another"
+    forget_chain()
+    assert make_sealed(1)
+    assert "cannot be checked" in caplog.text
+    assert AuditSeal.objects.count() == 4
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
