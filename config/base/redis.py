@@ -267,7 +267,7 @@ class Script:
 
         For large answers: through Lua each element costs several times what the command itself does. Still 1 round
         trip, but no transaction: another client may come in between. The command runs whatever the script says, so it
-        must be a read.
+        must be a read. An error of the command alone is a value (ResponseError): what the script did is done.
         """
         return self._run(client, keys, args, command)
 
@@ -342,7 +342,9 @@ class Script:
         parser = connection._parser
         answer = parser.read_response()
         other = parser.read_response(disable_decoding=True)
-        return _whole(answer), _whole(other)
+        if isinstance(other, ResponseError) and is_away(other):
+            raise other
+        return _whole(answer), other
 
 
 class Prepared:
