@@ -7,7 +7,8 @@ from celery import Celery
 from celery.app.amqp import AMQP
 from celery.signals import task_postrun, task_prerun
 from kombu import Connection
-from kombu.transport.redis import QoS
+from kombu.transport.redis import QoS, Transport
+from redis.exceptions import OutOfMemoryError
 
 from config.base.trace import new_trace_id, set_trace_id
 
@@ -22,6 +23,10 @@ LONGEST_RECONNECT_WAIT = 1.0
 # Handing unacknowledged tasks back when a connection ends fails where the broker itself is gone, and kombu then ends
 # the worker (AttributeError in restore_unacked) instead of trying again. Nothing of ours needs it: tasks expire.
 QoS.restore_at_shutdown = False
+
+# A broker that is full (noeviction) refuses to note a task that was taken, or that it is done. For kombu that is no
+# fault of the connection, and it ends the worker; it is one that passes, like a broker that is away.
+Transport.connection_errors = (*Transport.connection_errors, OutOfMemoryError)
 
 
 class _QuickConnection(Connection):

@@ -30,6 +30,10 @@ class OutageFilter(logging.Filter):
             record.msg = "beat cannot reach the broker (%s) and goes on trying"
             record.args = (type(cause).__name__,)
             record.exc_info = record.exc_text = None
+        elif record.exc_info:
+            cause = record.exc_info[1]
+            record.msg = f"{record.getMessage().strip()} ({type(cause).__name__})"
+            record.args, record.exc_info, record.exc_text = (), None, None
         before = self._last.get(kind)
         if before is not None and time.monotonic() - before < self._seconds:
             return False

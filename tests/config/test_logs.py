@@ -37,3 +37,10 @@ def test_each_kind_passes_again_later_and_everything_else_passes_always() -> Non
     outage = OutageFilter()
     for _ in range(2):
         assert outage.filter(make_record("Scheduler: something else"))
+
+
+def test_a_worker_that_lost_its_broker_says_why_in_one_line() -> None:
+    told = make_record("consumer: Connection to broker lost. Trying to re-establish the connection...", with_error=True)
+    assert OutageFilter().filter(told)
+    assert told.getMessage().endswith("connection... (RuntimeError)")
+    assert told.exc_info is None
