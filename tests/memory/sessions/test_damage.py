@@ -242,7 +242,7 @@ def test_a_late_repeat_of_what_still_waits_is_not_queued_twice(monkeypatch: pyte
     def away(*args: Any) -> Any:
         raise OperationalError(2002, "gone")
 
-    monkeypatch.setattr(hot, "existing", away)
+    monkeypatch.setattr(hot, "on_path", away)
     base_redis.state().delete(PENDING())
     assert put(session, make_message("a", entry_id="e1")) == [first]  # nobody can tell: as its receipt says
     with pytest.raises(DomainError) as refused:
