@@ -2,132 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from asgiref.sync import sync_to_async
-from django.core.asgi import get_asgi_application
 from django.core.management import call_command
-from django.db import connections
-from django.http import HttpRequest, HttpResponse
-from django.test import Client
-from django.urls import path
-from ninja import NinjaAPI
 
 from config.api import api as real_api
-from config.api import on_domain_error, on_fault
 from config.base import redis as base_redis
 from config.base.errors import DomainError
 from config.base.redis import RedisUnavailable
-from guard.access.http import AgentAuth
-from guard.access.services import Caller, issue_key
 from guard.idempotency import Answer, Claim, begin, digest_of, keeper, records
-from guard.idempotency.http import honour
 from guard.idempotency.keys import IDEM
 from memory.sessions import services
-from memory.sessions.models import AgentMessage, AgentSession
+from memory.sessions.models import AgentMessage
+from tests.guard.idempotency import (
+    ALICE,
+    DIGEST,
+    Agent,
+    Slow,
+    Threads,
+    code_of,
+    kept,
+    make_agent,
+    new_key,
+    replayed,
+    sessions_made,
+)
 from tests.memory.sessions.helpers import counted_round_trips, empty_redis, make_session
-from tests.services import RedisServer
 from tests.stack import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROJECT = Path(__file__).resolve().parents[2]
-ALICE = Caller("default", "customer", "alice")
-DIGEST = digest_of("POST", "/x", {})
-
-
-@dataclass
-class Agent:
-    key: str
-    actor_id: str = "alice"
-
-    def call(self, method: str, where: str, body: Any = None, *, once: str | None = None, **headers: str) -> Any:
-        if once is not None:
-            headers["Idempotency-Key"] = once
-        data = body if isinstance(body, str) else "" if body is None else json.dumps(body)
-        return Client().generic(
-            method,
-            f"/api/v1{where}",
-            data=data,
-            content_type="application/json",
-            headers={"Authorization": f"Bearer {self.key}", "X-Actor-Id": self.actor_id, **headers},
-        )
-
-    def post(self, where: str, body: Any = None, **more: Any) -> Any:
-        return self.call("POST", where, body, **more)
-
-
-def make_agent(agent: str = "customer", actor_id: str = "alice", tenant: str = "default") -> Agent:
-    return Agent(issue_key(agent=agent, tenant=tenant).key, actor_id)
-
-
-def code_of(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json().get("code", "")
-
-
-def replayed(response: Any) -> bool:
-    return response.headers.get("Idempotent-Replayed") == "true"
-
-
-def sessions_made() -> int:
-    return AgentSession.objects.count()
-
-
-def new_key() -> str:
-    return f"key-{uuid.uuid4().hex}"
-
-
-def kept(key: str, actor_id: str = "alice") -> dict[str, str]:
-    return base_redis.state().hgetall(IDEM(actor_id=actor_id, key=key))
-
-
-@contextmanager
-def timed(most: float) -> Iterator[None]:
-    """What is added to a call, with what a busy machine adds."""
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < most + 0.15
-
-
-class Threads:
-    """Runs the same call in many threads that begin together."""
-
-    def __init__(self, how_many: int, work: Callable[[], Any]) -> None:
-        self.answers: list[Any] = []
-        start = threading.Barrier(how_many)
-
-        def run() -> None:
-            try:
-                start.wait()
-                self.answers.append(work())
-            except BaseException as error:
-                self.answers.append(error)
-            finally:
-                connections.close_all()
-
-        self._threads = [threading.Thread(target=run, daemon=True) for _ in range(how_many)]
-        for thread in self._threads:
-            thread.start()
-
-    def end(self) -> list[Any]:
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        return self.answers
 
 
 @pytest.fixture
@@ -148,7 +60,9 @@ def test_the_same_request_is_done_once_and_answered_alike() -> None:
     assert again["Content-Type"] == first["Content-Type"]
     assert again["X-Trace-Id"] != first["X-Trace-Id"]
     assert sessions_made() == 1
-    assert 86_000 < base_redis.state().ttl(IDEM(actor_id="alice", key=key)) <= 86_400
+    name = IDEM(actor_id="alice", key=key)
+    assert name.endswith(f":guard:idem:alice:{key}")
+    assert 86_000 < base_redis.state().ttl(name) <= 86_400
     other = alice.post("/sessions", {"customer_id": "alice"}, once=new_key())
     assert other.json()["session_id"] != first.json()["session_id"]
 
@@ -288,22 +202,6 @@ def test_faults_and_outages_free_the_key(monkeypatch: pytest.MonkeyPatch, fault:
 
 
 # --- at work ----------------------------------------------------------------------------------------------------------
-
-
-class Slow:
-    """Opening a session waits until it is let go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.entered, self.go, self.calls = threading.Event(), threading.Event(), 0
-        original = services.open_session
-
-        def slowly(**arguments: Any) -> Any:
-            self.calls += 1
-            self.entered.set()
-            assert self.go.wait(30)
-            return original(**arguments)
-
-        monkeypatch.setattr(services, "open_session", slowly)
 
 
 def test_fifty_threads_with_one_key_do_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,160 +376,6 @@ def test_an_erased_customers_answers_go_whoever_got_them() -> None:
     assert kept("own", "bob")
     assert not at_work.save(Answer(200, {}, "a secret"))  # too late to be kept
     assert kept("at-work") == {}
-
-
-# --- a Redis that goes ------------------------------------------------------------------------------------------------
-
-
-def test_redis_down_a_request_with_a_key_is_refused_at_once_and_one_without_goes_on(
-    own_redis_server: RedisServer,
-) -> None:
-    alice, session = make_agent(), make_session(ALICE)
-    body = {"messages": [{"role": "user", "content": "a", "entry_id": "e-1"}], "durability": "sync"}
-    own_redis_server.kill()
-    alice.post(f"/sessions/{session}/messages", body)
-    with timed(0.1):
-        refused = alice.post(f"/sessions/{session}/messages", {**body, "durability": "async"}, once="k")
-    assert (code_of(refused), refused["Retry-After"]) == ((503, "REDIS_UNAVAILABLE"), "1")
-    assert alice.post(f"/sessions/{session}/messages", body).status_code == 200
-    own_redis_server.start()
-    assert alice.post(f"/sessions/{session}/messages", body, once="k").status_code == 200
-    assert AgentMessage.objects.count() == 1
-
-
-def test_a_hanging_redis_costs_a_tenth_of_a_second(own_redis_server: RedisServer) -> None:
-    alice = make_agent()
-    assert alice.post("/sessions", {}, once="before").status_code == 201
-    own_redis_server.pause()
-    try:
-        with timed(0.1):
-            refused = alice.post("/sessions", {}, once="k")
-        with timed(0.0):
-            alice.post("/sessions", {}, once="k")
-    finally:
-        own_redis_server.resume()
-    assert code_of(refused) == (503, "REDIS_UNAVAILABLE")
-    assert sessions_made() == 1
-
-
-def test_redis_going_away_during_the_work_does_not_take_its_answer(
-    own_redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, short_lease: float
-) -> None:
-    alice, slow = make_agent(), Slow(monkeypatch)
-    working = Threads(1, lambda: alice.post("/sessions", {"session_id": "a-session-of-alice"}, once="k"))
-    slow.entered.wait(5)
-    own_redis_server.kill()
-    slow.go.set()
-    (answer,) = working.end()
-    assert answer.status_code == 201
-    own_redis_server.start()
-    again = until(lambda: (r := alice.post("/sessions", {"session_id": "a-session-of-alice"}, once="k")).status_code
-                  != 409 and r)  # fmt: skip
-    assert (again.status_code, again.json(), replayed(again)) == (200, answer.json(), False)  # done anew, and borne
-
-
-def test_a_restart_keeps_the_answers_and_a_loss_has_the_work_done_anew(own_redis_server: RedisServer) -> None:
-    alice, session = make_agent(), make_session(ALICE)
-    body = {"messages": [{"role": "user", "content": "a", "entry_id": "e-1"}], "durability": "sync"}
-    first = alice.post(f"/sessions/{session}/messages", body, once="k")
-    own_redis_server.restart()
-    again = alice.post(f"/sessions/{session}/messages", body, once="k")
-    own_redis_server.empty()
-    anew = alice.post(f"/sessions/{session}/messages", body, once="k")
-    assert first.json() == again.json() == anew.json()
-    assert [replayed(r) for r in (first, again, anew)] == [False, True, False]
-    assert AgentMessage.objects.count() == 1
-
-
-# --- asynchronous -----------------------------------------------------------------------------------------------------
-
-
-class Ran:
-    calls = 0
-    gate: asyncio.Event | None = None
-
-
-async_api = NinjaAPI(urls_namespace="idempotency-test", docs_url=None)
-async_api.exception_handler(DomainError)(on_domain_error)
-async_api.exception_handler(Exception)(on_fault)
-
-
-@async_api.post("/slow", auth=AgentAuth())
-async def slow_route(request: HttpRequest) -> Any:
-    Ran.calls += 1
-    if Ran.gate is not None:
-        await Ran.gate.wait()
-    return {"call": Ran.calls}
-
-
-@async_api.post("/sync", auth=AgentAuth())
-def sync_route(request: HttpRequest) -> Any:
-    Ran.calls += 1
-    return HttpResponse(f"{Ran.calls}", status=201)
-
-
-honour(async_api)
-urlpatterns = [path("t/", async_api.urls)]
-
-
-async def post(where: str, agent: Agent, once: str) -> httpx.Response:
-    """Through Django's own ASGI handler, in which each request has a thread of its own for what is synchronous."""
-    transport = httpx.ASGITransport(app=get_asgi_application())
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as client:
-        headers = {"Authorization": f"Bearer {agent.key}", "X-Actor-Id": agent.actor_id, "Idempotency-Key": once}
-        return await client.post(where, headers=headers)
-
-
-async def test_asynchronous_views_and_synchronous_ones_under_asgi(settings: Any) -> None:
-    settings.ROOT_URLCONF = __name__
-    alice = await sync_to_async(make_agent)()
-    Ran.calls, Ran.gate = 0, asyncio.Event()
-    working = [asyncio.create_task(post("/t/slow", alice, "k")) for _ in range(20)]
-    while sum(task.done() for task in working) < 19:
-        await asyncio.sleep(0.01)
-    Ran.gate.set()
-    answers = await asyncio.gather(*working)
-    assert sorted(r.status_code for r in answers) == [200] + [409] * 19
-    again = await post("/t/slow", alice, "k")
-    assert (again.json(), replayed(again), Ran.calls) == ({"call": 1}, True, 1)
-    answers = [await post("/t/sync", alice, "s") for _ in range(2)]
-    assert [(r.status_code, r.content, replayed(r)) for r in answers] == [(201, b"2", False), (201, b"2", True)]
-    await sync_to_async(connections.close_all)()
-
-
-async def test_a_client_that_goes_away_frees_its_key(settings: Any) -> None:
-    settings.ROOT_URLCONF, settings.MIDDLEWARE = __name__, []  # synchronous ones would hold the cancellation up
-    alice = await sync_to_async(make_agent)()
-    Ran.calls, Ran.gate = 0, asyncio.Event()
-    incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    incoming.put_nowait({"type": "http.request", "body": b"", "more_body": False})
-    headers = {
-        "host": "localhost",
-        "authorization": f"Bearer {alice.key}",
-        "x-actor-id": "alice",
-        "idempotency-key": "k",
-    }
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/t/slow",
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-    }
-
-    async def send(message: dict[str, Any]) -> None:
-        raise AssertionError("nobody is there")
-
-    request = asyncio.create_task(get_asgi_application()(scope, incoming.get, send))
-    while not Ran.calls:
-        await asyncio.sleep(0.01)
-    incoming.put_nowait({"type": "http.disconnect"})
-    await asyncio.wait_for(request, 10)
-    Ran.gate = None
-    answer = await post("/t/slow", alice, "k")
-    assert (answer.status_code, Ran.calls) == (200, 2)
-    assert keeper.keeper._due == {}
-    await sync_to_async(connections.close_all)()
 
 
 def test_an_emptied_redis_while_at_work_keeps_nothing() -> None:
