@@ -68,7 +68,7 @@ BUDGET = Key(
 TENANT_ACTIVE = Key(
     "run:tenant-active:{tenant}",
     "zset",
-    ttl=2 * MAX_LEASE_SECONDS,
+    ttl=86400,
     writers=_WRITER,
     readers=_WRITER,
     on_loss="running calls are told that their lease is lost when they renew it",
@@ -76,7 +76,7 @@ TENANT_ACTIVE = Key(
 USER_ACTIVE = Key(
     "run:user-active:{tenant}:{user_id}",
     "zset",
-    ttl=2 * MAX_LEASE_SECONDS,
+    ttl=86400,
     writers=_WRITER,
     readers=_WRITER,
     on_loss="running calls are told that their lease is lost when they renew it",

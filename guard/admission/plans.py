@@ -74,7 +74,7 @@ def forget_plans() -> None:
     _plans.clear()
 
 
-def plan_for(caller: Caller, action: str, ip: str | None, policy: Policy, *, ai: bool, money: bool) -> Plan:
+def plan_for(caller: Caller, action: str, ip: str | None, policy: Policy, ai: bool, money: bool) -> Plan:
     """The plan that is valid now. Cost: a look-up; about 30 us when it must be made."""
     name = (caller.tenant, caller.agent, caller.actor_id, action, ip, ai, money)
     at = periods.clock.now_ms()

@@ -73,15 +73,27 @@ def admit(
         copy = policy()
     except (OperationalError, InterfaceError) as error:
         raise outage(error) from error
-    plan = plan_for(caller, action, ip, copy, ai=ai, money=ai or estimate is not None)
-    call = _Call(caller, plan, action, ip, os.urandom(16).hex(), units, seconds, of_run)
+    plan = plan_for(caller, action, ip, copy, ai, ai or estimate is not None)
+    token = os.urandom(16).hex()
     try:
-        return _ask_redis(call)
+        if not (of_run or budget.untold):
+            # Nearly every call: one question, one answer.
+            reply = plan.call(wires.client(), token, plan.marks, units, int(seconds * 1000), "", 0)
+            if reply[0] == "OK":
+                _, now_ms, day, _, fence, *lefts, rate_wait, hourly_wait = reply
+                periods.clock.learn(now_ms)
+                local.redis_is_back()
+                return Verdict(
+                    *(True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait)),
+                    *("", 0, 0, 0.0, fence, seconds, units, "", "", False, now_ms),
+                )
+            return _go_on(_Call(caller, plan, action, ip, token, units, seconds, of_run), reply)
+        return _go_on(_Call(caller, plan, action, ip, token, units, seconds, of_run), None)
     except RedisUnavailable as error:
         if of_run:
             raise DomainError("REDIS_UNAVAILABLE", "a run needs a lease and a fencing number") from error
     try:
-        return _ask_here(call)
+        return _ask_here(_Call(caller, plan, action, ip, token, units, seconds, of_run))
     except (OperationalError, InterfaceError) as error:
         raise outage(error) from error
 
@@ -124,14 +136,15 @@ class _Call(NamedTuple):
         return ADMIT.prepare(names, plan.args, 7 + len(self.run))(client, *rest, *self.run)  # type: ignore[no-any-return]
 
 
-def _ask_redis(call: _Call) -> Verdict:
-    """Asks, brings what Redis says it lacks, and asks again. Errors: RedisUnavailable, DomainError."""
+def _go_on(call: _Call, reply: list[Any] | None) -> Verdict:
+    """Brings what Redis lacks, and asks again. reply: what it has said. Errors: RedisUnavailable, DomainError."""
     client, tenant = wires.client(), call.caller.tenant
     marks, calls = call.plan.marks, ""
     for _ in range(_ATTEMPTS):
         plan = call.plan
-        bring = int(budget.any_untold(plan.prefix, tenant, plan.months.names)) if budget.untold else 0
-        reply = call.ask(client, marks, calls, bring)
+        if reply is None:
+            bring = int(budget.any_untold(plan.prefix, tenant, plan.months.names))
+            reply = call.ask(client, marks, calls, bring)
         kind, now_ms = reply[0], reply[1]
         periods.clock.learn(now_ms)
         if kind in ("OK", "NO"):
@@ -149,6 +162,7 @@ def _ask_redis(call: _Call) -> Verdict:
             calls = str(_database(budget.settled_calls, tenant, call.caller.actor_id, day))
         else:
             _database(fences.lease, tenant, call.run[1], reply[2], reply[3])
+        reply = None
     raise RedisUnavailable("what admission brings to Redis does not stay there")
 
 
@@ -164,7 +178,7 @@ def _plan_again(call: _Call) -> _Call:
     """With the periods around the server's time, which is known now."""
     limits = call.plan.limits
     ai, money = limits["quota"] != UNASKED, limits["budget"] != UNASKED
-    return call._replace(plan=plan_for(call.caller, call.action, call.ip, policy(), ai=ai, money=money))
+    return call._replace(plan=plan_for(call.caller, call.action, call.ip, policy(), ai, money))
 
 
 def _bring_budget(call: _Call, month: str, known_there: bool, mark: str) -> None:

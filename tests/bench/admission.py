@@ -56,7 +56,7 @@ def admission_slices() -> dict[str, Slice]:
     stock.script_load(nothing.source)
 
     def request(caller: Caller) -> tuple[Any, list[Any]]:
-        plan = services.plan_for(caller, "chat", "192.0.2.1", policy(), ai=True, money=True)
+        plan = services.plan_for(caller, "chat", "192.0.2.1", policy(), True, True)
         return plan.keys, [*plan.args, "0" * 40, "0" * 32, 0, 10_000, 60_000, "", 0]
 
     ready = {f"actor-{n}": request(Caller(TENANT, "customer", f"actor-{n}")) for n in range(ACTORS)}

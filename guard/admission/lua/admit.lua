@@ -33,7 +33,14 @@ local day, month, per_ip, minute = at(ARGV[6], ARGV[7], ARGV[8]), at(ARGV[9], AR
 if per_ip ~= -2 then minute = at(ARGV[12], ARGV[13], ARGV[14]) end
 if not (day and month and minute) then return {'CLOCK', now} end
 
+-- The day's call is counted when its limit is looked at, and taken back where a later limit refuses.
+local counted
+local function take_back()
+  if counted then call('HINCRBY', counted, 'used', -1) end
+end
+
 local function refuse(which, limit, left, wait)
+  take_back()
   -- One row a minute for each limit: the others are counted, and told with the next.
   local this_minute, told = floor(now / 60000), call('HMGET', KEYS[11], which, which .. ':n')
   local untold = (num(told[2]) or 0) + 1
@@ -80,15 +87,12 @@ end
 -- 4 rate: times of the last admissions, eight bytes each, the oldest first; in front may be some that count no more
 local ring, rate_left, rate_wait = nil, per_span, 0
 if per_span >= 0 then
-  local size, room, since = 0, per_span * 8, us - span
-  local bytes
+  local size, room, since, oldest = 0, per_span * 8, us - span, nil
   if small then
     ring = had[5] or ''
     size = #ring
-    bytes = function(first) return string.sub(ring, first + 1, first + 8) end
   else
     size = call('STRLEN', KEYS[3])
-    bytes = function(first) return call('GETRANGE', KEYS[3], first, first + 7) end
   end
   if size % 8 ~= 0 then  -- not of our making
     size, ring = 0, small and '' or nil
@@ -96,18 +100,22 @@ if per_span >= 0 then
   end
   -- The first within the span: nearly always at the front of the last `limit`, else found by halves. A time from after
   -- now is one from before the clock was set back: it counts until it leaves the ring, or for one span.
-  local low, high, oldest = max(0, size - room) / 8, size / 8, nil
-  local function counts(slot)
-    oldest = struct.unpack('>d', bytes(slot * 8))
-    return oldest >= since and oldest <= us + span
-  end
-  if low < high and not counts(low) then
-    low = low + 1
-    while low < high do
-      local middle = floor((low + high) / 2)
-      if counts(middle) then high = middle else low = middle + 1 end
+  local low, high = max(0, size - room) / 8, size / 8
+  local first, top = low, high
+  while low < high do
+    local slot = first or floor((low + high) / 2)
+    if small then
+      oldest = struct.unpack('>d', ring, slot * 8 + 1)
+    else
+      oldest = struct.unpack('>d', call('GETRANGE', KEYS[3], slot * 8, slot * 8 + 7))
     end
-    if low < size / 8 then counts(low) end
+    if oldest >= since and oldest <= us + span then high = slot else low = slot + 1 end
+    first = nil
+  end
+  if low < top and small then
+    oldest = struct.unpack('>d', ring, low * 8 + 1)
+  elseif low < top then
+    oldest = struct.unpack('>d', call('GETRANGE', KEYS[3], low * 8, low * 8 + 7))
   end
   local held = size / 8 - low
   rate_left = per_span - held - 1
@@ -160,21 +168,23 @@ if budget ~= -2 then
 end
 
 -- 7 quota: AI calls of the business day
-local quota, quota_left, quota_used = num(ARGV[5]), num(ARGV[5]), nil
+local quota, quota_left = num(ARGV[5]), num(ARGV[5])
 if quota ~= -2 then
-  quota_used = num(call('HGET', quota_key, 'used'))
-  local fresh = not quota_used
-  if fresh then
+  local used = call('HINCRBY', quota_key, 'used', 1)
+  if used == 1 then
     if ARGV[24] ~= '' then
-      quota_used = num(ARGV[24])
+      used = call('HINCRBY', quota_key, 'used', ARGV[24])
     elseif b and b[5] and num(b[5]) >= num(ARGV[5 + day]) then
+      call('DEL', quota_key)
       return {'QUOTA', now, day}
     end
+    call('PEXPIREAT', quota_key, ARGV[6 + day])
   elseif call('PTTL', quota_key) == -1 then
     call('PEXPIREAT', quota_key, ARGV[6 + day])
   end
+  counted = quota_key
   if quota >= 0 then
-    quota_left = quota - (quota_used or 0) - 1
+    quota_left = quota - used
     if quota_left < 0 then return refuse('quota', quota, 0, ARGV[6 + day] - now) end
   end
 end
@@ -221,6 +231,7 @@ if ARGV[26] then
   local leased = call('HMGET', KEYS[15], 'server', 'last')
   fence = (num(call('GET', KEYS[14])) or 1e300) + 1
   if leased[1] ~= ARGV[19] or not leased[2] or fence > num(leased[2]) then
+    take_back()
     call('HSETNX', KEYS[15], 'asked', ARGV[20])
     call('EXPIRE', KEYS[15], 2592000)
     return {'FENCE', now, ARGV[19], call('HGET', KEYS[15], 'asked')}
@@ -243,11 +254,6 @@ if hourly ~= -2 and call('INCR', KEYS[4]) == 1 then
   call('PEXPIRE', KEYS[4], 3600000)
   hourly_wait = 3600000
 end
-if quota ~= -2 then
-  if call('HINCRBY', quota_key, 'used', quota_used and ARGV[24] ~= '' and quota_used + 1 or 1) == 1 or ARGV[24] ~= '' then
-    call('PEXPIREAT', quota_key, ARGV[6 + day])
-  end
-end
 if estimate > 0 and b then
   -- Whole seconds: those who die within one are looked for once.
   local ends, first = (floor((now + ARGV[16]) / 1000) + 1) * 1000, num(b[4])
@@ -263,8 +269,14 @@ if lease > 0 then
   local ends = string.format('%.0f', now + lease)
   call('ZADD', KEYS[9], ends, member)
   call('ZADD', KEYS[10], ends, member)
-  if call('PTTL', KEYS[9]) < 3600000 then call('PEXPIRE', KEYS[9], 7200000) end
-  if call('PTTL', KEYS[10]) < 3600000 then call('PEXPIRE', KEYS[10], 7200000) end
+  -- Members end by their scores; the key itself is given an end when it is new, and by whoever renews or ends a call.
+  local function mind(key, limit, left)
+    if limit >= 0 and left == limit - 1 or limit < 0 and call('PTTL', key) < 43200000 then
+      call('PEXPIRE', key, 86400000)
+    end
+  end
+  mind(KEYS[9], num(ARGV[17]), tenant_left)
+  mind(KEYS[10], num(ARGV[18]), user_left)
 end
 if ARGV[26] then
   call('SET', KEYS[14], string.format('%.0f', fence), 'EX', 2592000)

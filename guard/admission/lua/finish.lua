@@ -37,7 +37,7 @@ if ARGV[6] == '1' then
   end
   for i = 2, 3 do
     call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
-    if call('PTTL', KEYS[i]) == -1 then call('PEXPIRE', KEYS[i], 7200000) end
+    if call('PTTL', KEYS[i]) < 43200000 then call('PEXPIRE', KEYS[i], 86400000) end
   end
 end
 if ARGV[5] == '1' and (open == 1 or held == 1) and (num(call('HGET', KEYS[4], 'used')) or 0) > 0 then

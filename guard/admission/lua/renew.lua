@@ -14,7 +14,7 @@ end
 if ARGV[4] and (call('HGET', KEYS[4], 'fence') ~= ARGV[5] or call('GET', KEYS[5]) ~= ARGV[4]) then return {0, now} end
 for i = 2, 3 do
   call('ZADD', KEYS[i], 'XX', now + ARGV[2], member)
-  if call('PTTL', KEYS[i]) < 3600000 then call('PEXPIRE', KEYS[i], 7200000) end
+  if call('PTTL', KEYS[i]) < 43200000 then call('PEXPIRE', KEYS[i], 86400000) end
 end
 if ARGV[4] then
   call('PEXPIRE', KEYS[4], ARGV[2])

@@ -11,7 +11,7 @@ from config.base import redis as base_redis
 from config.base.errors import DomainError
 from guard.admission import keys, limits, periods
 from guard.admission.policy import forget_policy
-from guard.admission.services import admit, release
+from guard.admission.services import admit, release, renew
 from tests.guard.admission.helpers import (
     ALICE,
     BOB,
@@ -152,6 +152,7 @@ def test_a_counter_without_an_end_gets_one() -> None:
     for name in names:
         client.persist(name)
     admitted(ip="192.0.2.7", estimate="0.1")
+    renew(ALICE, verdict)
     assert {name for name in names if client.ttl(name) == -1} == set()
     for name in names:
         client.persist(name)
