@@ -28,7 +28,7 @@ _save = Script.beside(__file__, "save")
 _free = Script.beside(__file__, "free")
 
 # Seconds for connecting and for each answer: a hanging server costs a caller this wait, the next ones nothing.
-TIMEOUT = 0.1
+TIMEOUT = 0.08
 # How long a key stays taken when its holder died. Renewed at a third of it.
 LEASE_SECONDS = 15.0
 MAX_BODY = 256 * 1024  # bytes of an answer that are kept; of a larger one it is kept that the work was done

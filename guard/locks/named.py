@@ -19,7 +19,7 @@ from guard.locks.taking import Hold, check_times, take
 
 FENCE_LEASE = 1000  # fencing numbers that the database leases at once
 # Seconds for connecting and for each answer: a hanging server costs a caller this wait, the next ones nothing.
-TIMEOUT = 0.1
+TIMEOUT = 0.08
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}(?::[A-Za-z0-9_.-]{1,64}){0,7}\Z")
 
 
