@@ -151,7 +151,7 @@ def test_what_operators_do_is_theirs_also_in_python() -> None:
 
 def test_unmasking_is_the_roles_that_need_it() -> None:
     alert = make_alert()
-    for person in (make_auditor(), make_operator()):
+    for person in (make_manager(), make_auditor(), make_operator()):
         row = refused(
             "FORBIDDEN", unmasking.unmask, staff=person, kind="risk_alert", object_id=alert.pk, reason="I wonder"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.db import DatabaseError
 
 from config.base.errors import DomainError
@@ -34,10 +35,12 @@ def address(alert: Any) -> str:
     return f"/admin/risk/riskalert/{alert.pk}/unmask/"
 
 
-def test_officers_and_managers_see_one_customer_and_each_look_is_a_row() -> None:
+def test_officers_and_who_was_granted_it_see_one_customer_and_each_look_is_a_row() -> None:
     make_customer("C00017")
     alert = make_alert("C00017")
-    for person in (make_officer(), make_manager()):
+    officer, manager = make_officer(), make_manager()
+    manager.user_permissions.add(Permission.objects.get(codename="unmask_customer"))
+    for person in (officer, manager):
         for _ in range(2):
             shown = unmask(staff=person, kind="risk_alert", object_id=alert.pk, reason=f"  {REASON} ")
             assert shown == {"customer_id": "C00017", "name": "王建国"}
@@ -62,6 +65,7 @@ def test_refusals_are_rows_too() -> None:
     officer, root = make_officer(), make_person("root", superuser=True)
     cases = [
         (make_operator(), alert.pk, "FORBIDDEN"),
+        (make_manager(), alert.pk, "FORBIDDEN"),
         (root, alert.pk, "FORBIDDEN"),  # running the system is no role
         (officer, west.pk, "NOT_FOUND"),
         (officer, fault.pk, "NOT_FOUND"),
@@ -114,6 +118,14 @@ def test_the_page_shows_it_once_in_the_answer_and_masked_again_afterwards() -> N
     assert "王建国" not in client.get(page).content.decode()
     assert client.get(address(alert)).status_code == 302  # a look by GET shows nothing
     assert [row.decision for row in rows()] == ["granted"]
+
+
+def test_managers_are_offered_nothing() -> None:
+    alert = make_alert("C00017")
+    assert (
+        'id="unmask"'
+        not in make_client(make_manager()).get(f"/admin/risk/riskalert/{alert.pk}/change/").content.decode()
+    )
 
 
 def test_operators_are_offered_nothing_and_refused() -> None:
