@@ -171,11 +171,12 @@ def test_a_message_that_came_two_ways_is_shown_where_the_database_has_it(own_red
     assert_clean(session)
 
 
-def test_a_fork_shows_its_queued_message_beside_a_shared_one_of_the_same_id() -> None:
+def test_a_fork_shows_its_queued_message_beside_one_of_the_same_id_that_it_does_not_share() -> None:
     session, _ = make_talk("a")
-    put(session, make_message("first", entry_id="e1"))
-    drain_everything()
+    append(session, "first")
     new = fork(session).owner.session_id
+    put(session, make_message("elsewhere", entry_id="e1"))
+    drain_everything()
     put(new, make_message("second", entry_id="e1"))
     for view in ("active", "full"):
         assert said(new, view, 50) == ["a", "first", "second"]
