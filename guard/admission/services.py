@@ -84,9 +84,9 @@ def admit(
                 periods.clock.learn(now_ms)
                 local.redis_is_back()
                 return Verdict(
-                    *(True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait)),
-                    *("", 0, 0, 0.0, fence, seconds, units, "", "", False, now_ms),
-                )
+                    True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait),
+                    "", 0, 0, 0.0, fence, seconds, units, "", "", False, now_ms,
+                )  # fmt: skip
             return _go_on(_Call(caller, plan, action, ip, token, units, seconds, of_run), reply)
         return _go_on(_Call(caller, plan, action, ip, token, units, seconds, of_run), None)
     except RedisUnavailable as error:
@@ -192,12 +192,11 @@ def _bring_budget(call: _Call, month: str, known_there: bool, mark: str) -> None
 def _admitted(call: _Call, reply: list[Any]) -> Verdict:
     caller, plan, action, _ip, token, units, lease, run = call
     _ok, now_ms, day, _month, fence, *lefts, rate_wait, hourly_wait = reply
+    of_run, session = run[:2] if run else ("", "")
     return Verdict(
-        *(True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait)),
-        *("", 0, 0, 0.0, fence, lease, units),
-        *(run[:2] if run else ("", "")),
-        *(False, now_ms),
-    )
+        True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait),
+        "", 0, 0, 0.0, fence, lease, units, of_run, session, False, now_ms,
+    )  # fmt: skip
 
 
 def _refused(call: _Call, reply: list[Any]) -> Verdict:
