@@ -354,7 +354,8 @@ class Prepared:
 
     def __init__(self, script: Script, keys: Sequence[str], args: Sequence[str], more: int) -> None:
         self._script, self._keys, self._args = script, keys, args
-        head = hiredis.pack_command(("EVALSHA", script.sha, len(keys), *keys, *args))
+        call: tuple[Any, ...] = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        head = hiredis.pack_command(call)
         count = 3 + len(keys) + len(args)
         self._head = b"*%d" % (count + more) + head[len(b"*%d" % count) :]
         self._cut = len(b"*%d\r\n" % more)

@@ -226,8 +226,8 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
 
 
 def _audit(row: RiskAlertHit, event_type: str, decision: str, *, score: int | None = None) -> None:
-    # The customer stands in it by pseudonym, for the audit outlives an erasure; the evidence key, which may hold the id,
-    # does not.
+    # The customer stands in it by pseudonym, for the audit outlives an erasure; the evidence key, which may hold the
+    # id, does not.
     record(
         tenant=row.tenant,
         event_type=event_type,
