@@ -233,6 +233,20 @@ def test_a_seal_of_another_history_does_not_fit_the_chain() -> None:
     assert {finding["seal"] for finding in told["findings"]} >= {3}
 
 
+def test_a_seal_over_the_same_rows_out_of_another_chain_does_not_fit() -> None:
+    """By itself it is right in every word; only the seal before it is another."""
+    make_sealed(1, 1, 1)
+    rows, seals = dump()
+    put_back((rows[:2], seals[:1]))
+    seal()
+    AuditLog.objects.bulk_create([AuditLog(**rows[2])])
+    seal()
+    put_back((rows, [*seals[:2], dump()[1][2]]))
+    told = verify()
+    assert (told["exit"], told["found"], first(told)) == (1, 1, (None, 3))
+    assert "does not follow" in told["findings"][0]["what"]
+
+
 def test_an_edit_before_the_row_was_sealed_shows_once_it_is() -> None:
     ids = make_rows(3)
     tamper(f"UPDATE audit_log SET decision = 'x' WHERE id = {ids[1]}")
@@ -323,7 +337,7 @@ def test_the_keys_alone_are_needed(tmp_path: Path, settings: Any) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["edit", "delete", "insert", "swap", "reorder", "cut", "cut_whole", "no_seal", "seal", "garbage", "no_end"],
+    ["edit", "delete", "insert", "swap", "reorder", "cut", "cut_whole", "no_seal", "seal", "garbage", "no_end", "end"],
 )
 def test_a_changed_export(change: str, tmp_path: Path) -> None:
     make_sealed(3, 2)
@@ -347,6 +361,8 @@ def test_a_changed_export(change: str, tmp_path: Path) -> None:
         del lines[4]
     elif change == "seal":
         lines[4]["total"] = 7
+    elif change == "end":
+        lines[-1]["head"] = 99
     elif change == "no_end":
         del lines[-1]
     write_lines(path, lines)
