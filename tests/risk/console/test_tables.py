@@ -16,7 +16,10 @@ from memory.sessions.models import AgentMessage, AgentSession
 from tests.risk.console.make import make_alert, make_client, make_customer, make_officer, make_person
 
 pytestmark = pytest.mark.django_db
-WRITABLE = {"auth.user", "auth.group", "guard.agentprincipal", "guard.staffmember"}
+WRITABLE = {
+    "auth.user", "auth.group", "guard.agentprincipal", "guard.staffmember", "guard.admissionlimit", "guard.actorblock",
+    "guard.agentpause",
+}  # fmt: skip
 
 
 def models() -> list[Any]:
