@@ -57,8 +57,11 @@ class LoginBackend(ModelBackend):
         says the same as to a wrong password. `request.login_locked_for` tells for how many seconds."""
         if username is None:
             username = kwargs.get(User.USERNAME_FIELD)
-        if request is None or username is None or password is None:
-            return None  # no door of ours asks so
+        if username is None or password is None:
+            return None
+        if request is None:
+            # A program in process, not a browser: it has no address, and all such are counted as one.
+            request = HttpRequest()
         scopes = _scopes(request, username)
         wait = count_attempt(scopes)
         if wait:
