@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 
 import msgspec
 
@@ -163,7 +164,9 @@ class _Stored:
         page = [(message.role, message.link) for message in self.messages]
         # With the page's own role: its results are what links are looked for.
         before = items_of([*sorted(keys), (0, TOOL, None)])[:-1]
-        if call_of([*before, page[0]], len(before)) is None:
+        lead = list(takewhile(lambda item: item[0] == TOOL, page))
+        # Any of them: where ids are used again, an older call may name some of them while theirs is still queued.
+        if any(call_of([*before, *lead], len(before) + place) is None for place in range(len(lead))):
             queued = [e for e in self.queued() if e.seq < first.seq and within(self.spans, e.session_pk, e.seq)]
             keys = sorted([*keys, *((entry.seq, entry.role, None) for entry in not_in_mysql(queued))])
             before = items_of([*keys, (0, TOOL, None)], queued)[:-1]
