@@ -160,7 +160,8 @@ class _Stored:
         first = self.messages[0]
         if first.role != TOOL:
             return 0
-        keys = [(seq, role, pk) for seq, role, pk in along(self.spans, "seq", "role", "pk", **_before(first))]
+        older = along(self.spans, "seq", "role", "pk", limit=WINDOW_MOST, before=first.seq)
+        keys = [(seq, role, pk) for seq, role, pk in older]
         page = [(message.role, message.link) for message in self.messages]
         # With the page's own role: its results are what links are looked for.
         before = items_of([*sorted(keys), (0, TOOL, None)])[:-1]
@@ -178,10 +179,6 @@ class _Stored:
             return list(undrained(self.owner, shared=True))
         except RedisUnavailable:
             return []
-
-
-def _before(message: Message) -> dict[str, int]:
-    return {"limit": WINDOW_MOST, "before": message.seq}
 
 
 def page_from_mysql(owner: Owner, *, limit: int, before: int | None, view: str = ACTIVE) -> Page:
