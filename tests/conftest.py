@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.services import RedisServer
+from tests.own_database import OwnDatabase
+from tests.services import MariaDB, RedisServer, temporary_directory
 from tests.stack import LiveStack
 
 
@@ -121,6 +122,27 @@ def own_redis_server(settings: Any, tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
     settings.REDIS_URL = before
     base_redis.forget_clients()
+
+
+@pytest.fixture(scope="module")
+def own_database() -> Iterator[OwnDatabase]:
+    with temporary_directory() as directory:
+        server = MariaDB(directory / "mariadb", buffer_megabytes=64, durable=True)
+        try:
+            yield OwnDatabase(server.start())
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def own_database_server(transactional_db: None, own_database: OwnDatabase) -> Iterator[MariaDB]:
+    """A private MariaDB with the tables of the test database: `kill()`, `stop()`, `start()` (same data, same port),
+    `pause()`, `resume()`. All of this process's connections go to it for this test; a server that says nothing counts
+    as away after 3 s. One for the module, put back before each test; the tests need the mark `mariadb`."""
+    own_database.copy_from_default()
+    own_database.reset()
+    with own_database.in_use() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -98,13 +98,18 @@ class RedisServer:
         return redis.Redis(port=self.port, db=database, decode_responses=True, socket_timeout=5)
 
 
-@dataclass
 class MariaDB:
-    """A private MariaDB. `root` has no password and exists only inside this machine's loopback and temp folder."""
+    """A private MariaDB that a test may kill, hold up and start again with the same data and port.
 
-    directory: Path
-    port: int
-    process: subprocess.Popen[bytes]
+    `root` has no password and exists only inside this machine's loopback and temp folder.
+    """
+
+    def __init__(self, directory: Path, *, buffer_megabytes: int = 256, durable: bool = False) -> None:
+        """durable: what was committed is there after `kill()`; without it, only after an orderly end."""
+        self.directory = directory
+        self.port = redis_server.free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._buffer_megabytes, self._durable = buffer_megabytes, durable
 
     @property
     def socket(self) -> Path:
@@ -112,6 +117,82 @@ class MariaDB:
 
     def url(self, name: str) -> str:
         return f"mysql://root@127.0.0.1:{self.port}/{name}"
+
+    def start(self) -> MariaDB:
+        """Starts it (again) and returns when it answers. Cost: about a second, some more the first time."""
+        assert self.process is None or self.process.poll() is not None, "it runs already"
+        if not (self.directory / "data").exists():
+            self._make_data()
+        log_path = self.directory / "mariadb.log"
+        with log_path.open("ab") as log:
+            self.process = processes.start(self._command(), stdout=log)
+        try:
+            _wait_mariadb(self, log_path)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL: as when the machine's OOM killer takes it."""
+        assert self.process is not None
+        processes.signal_group(self.process, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """An orderly end (SIGTERM)."""
+        if self.process is not None:
+            processes.stop(self.process, patience=20)
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds its connections, takes new ones, and answers nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def connect(self, name: str = "") -> Any:
+        """A connection of the test's own (autocommit), outside the application's."""
+        import MySQLdb
+
+        where = {"host": "127.0.0.1", "port": self.port, "user": "root", "connect_timeout": 2}
+        return MySQLdb.connect(**where, charset="utf8mb4", autocommit=True, **({"db": name} if name else {}))
+
+    def _make_data(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(
+            [
+                *(_maria_program("mariadb-install-db"), "--no-defaults", f"--datadir={self.directory / 'data'}"),
+                *("--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=64M"),
+                *_user(),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode:
+            raise RuntimeError(f"mariadb-install-db failed:\n{(made.stdout + made.stderr)[-2000:]}")
+
+    def _command(self) -> list[str]:
+        directory = self.directory
+        return [
+            *(_maria_program("mariadbd"), "--no-defaults", f"--datadir={directory / 'data'}"),
+            *(f"--socket={self.socket}", f"--port={self.port}", "--bind-address=127.0.0.1"),
+            *(f"--pid-file={directory / 'pid'}", *_user()),
+            *("--max-connections=500", "--log-bin-trust-function-creators=1"),
+            # A test kills processes, never the machine: what the kernel was given survives those.
+            *(f"--innodb-flush-log-at-trx-commit={2 if self._durable else 0}", "--innodb-doublewrite=0"),
+            *("--skip-log-bin", f"--innodb-buffer-pool-size={self._buffer_megabytes}M"),
+            *("--innodb-log-file-size=64M", "--max-allowed-packet=64M"),
+            *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_unicode_ci", "--skip-name-resolve"),
+            "--innodb-lock-wait-timeout=10",
+        ]
+
+
+def _user() -> list[str]:
+    return ["--user=root"] if os.geteuid() == 0 else []
 
 
 def _maria_program(name: str) -> str:
@@ -144,43 +225,11 @@ def temporary_directory(prefix: str = "xinghuo-test-") -> Iterator[Path]:
 @contextmanager
 def mariadb(directory: Path) -> Iterator[MariaDB]:
     """A fresh MariaDB under `directory`, ready to answer."""
-    install, daemon = _maria_program("mariadb-install-db"), _maria_program("mariadbd")
-    directory.mkdir(parents=True, exist_ok=True)
-    data = directory / "data"
-    user = ["--user=root"] if os.geteuid() == 0 else []
-    made = subprocess.run(
-        [
-            *(install, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"),
-            *("--skip-test-db", "--innodb-log-file-size=64M", *user),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        raise RuntimeError(f"mariadb-install-db failed:\n{(made.stdout + made.stderr)[-2000:]}")
-    port = redis_server.free_port()
-    log_path = directory / "mariadb.log"
-    with log_path.open("ab") as log:
-        process = processes.start(
-            [
-                *(daemon, "--no-defaults", f"--datadir={data}", f"--socket={directory / 's.sock'}", f"--port={port}"),
-                *("--bind-address=127.0.0.1", f"--pid-file={directory / 'pid'}", *user),
-                *("--max-connections=500", "--log-bin-trust-function-creators=1"),
-                # A test kills our processes, never this server: what it holds only has to survive those.
-                *("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--skip-log-bin"),
-                *("--innodb-buffer-pool-size=256M", "--innodb-log-file-size=64M", "--max-allowed-packet=64M"),
-                *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_unicode_ci", "--skip-name-resolve"),
-                "--innodb-lock-wait-timeout=10",
-            ],
-            stdout=log,
-        )
-    server = MariaDB(directory, port, process)
+    server = MariaDB(directory)
     try:
-        _wait_mariadb(server, log_path)
-        yield server
+        yield server.start()
     finally:
-        processes.stop(process, patience=20)
+        server.stop()
 
 
 def _wait_mariadb(server: MariaDB, log: Path, patience: float = 60.0) -> None:
@@ -189,9 +238,10 @@ def _wait_mariadb(server: MariaDB, log: Path, patience: float = 60.0) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
-            MySQLdb.connect(host="127.0.0.1", port=server.port, user="root", connect_timeout=2).close()
+            server.connect().close()
             return
         except MySQLdb.OperationalError:
+            assert server.process is not None
             if server.process.poll() is not None or time.monotonic() > deadline:
                 tail = log.read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"mariadbd did not come up:\n{tail}") from None
