@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.db import DEFAULT_DB_ALIAS
 
+from tests.emptying import Emptier, teardown
 from tests.own_database import OwnDatabase
 from tests.services import MariaDB, RedisServer, temporary_directory
 from tests.stack import LiveStack
@@ -72,27 +74,25 @@ def own_redis_prefix(settings: Any) -> Iterator[str]:
         pass
 
 
+@pytest.fixture(scope="session")
+def emptier() -> Emptier:
+    return Emptier()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any, emptier: Emptier) -> None:
+    with django_db_blocker.unblock():
+        emptier.look(DEFAULT_DB_ALIAS)
+
+
 @pytest.fixture(autouse=True, scope="session")
-def flush_past_the_triggers() -> Iterator[None]:
-    """Transactional tests empty the tables afterwards, which audit_log's triggers rightly refuse: they are dropped
-    for that moment (flush sends post_migrate, which puts them back)."""
-    from django.db import connections
+def few_statements_empty_the_database(emptier: Emptier) -> Iterator[None]:
+    """Transactional tests empty the tables afterwards: only those with rows, and past the triggers that rightly refuse
+    it (see tests/emptying.py)."""
     from django.test import TransactionTestCase
 
-    from guard.audit import triggers
-
     original = TransactionTestCase._fixture_teardown
-
-    def teardown(self: Any) -> None:
-        for connection in connections.all():
-            if triggers.TABLE in connection.introspection.table_names():
-                triggers.drop(connection)
-        original(self)
-        for connection in connections.all():
-            if triggers.TABLE in connection.introspection.table_names():
-                triggers.install(connection)
-
-    TransactionTestCase._fixture_teardown = teardown  # type: ignore[method-assign]
+    TransactionTestCase._fixture_teardown = teardown(original, emptier)  # type: ignore[method-assign]
     yield
     TransactionTestCase._fixture_teardown = original  # type: ignore[method-assign]
 
