@@ -2,5 +2,7 @@
 
 import memory.core.models
 import memory.erasure.models
+import memory.profiles.drafts.models
 import memory.profiles.models
+import memory.profiles.queries.models
 import memory.sessions.models  # noqa: F401

@@ -1,0 +1,1 @@
+"""What advisor agents write for customers, and how it is reviewed before it is sent."""

@@ -1,0 +1,1 @@
+"""SQL of analyst agents: judged, run within one tenant, and written down."""
