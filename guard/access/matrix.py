@@ -21,6 +21,9 @@ class Resource(Enum):
     SNAPSHOT = "advisor_snapshot"
     ALERT = "risk_alert"
     OBSERVATION = "observation"
+    DRAFT = "advisor_draft"
+    DRAFT_REVIEW = "draft_review"
+    ANALYTICS = "analytics_query"
 
 
 class Scope(Enum):
@@ -47,9 +50,11 @@ MATRIX: Mapping[str, Mapping[Resource, Mapping[Action, Scope]]] = {
         Resource.L3: {"read": Scope.ASSIGNED},
         Resource.SNAPSHOT: {"read": Scope.ASSIGNED, "write": Scope.ASSIGNED},
         Resource.OBSERVATION: {"write": Scope.OWN},
+        Resource.DRAFT: {"read": Scope.ASSIGNED, "write": Scope.ASSIGNED},
     },
     Agent.ANALYST: {
         Resource.SESSION: _OWN_SESSIONS,
+        Resource.ANALYTICS: {"read": Scope.OWN, "write": Scope.OWN},
     },
     Agent.RISK: {
         Resource.SESSION: _OWN_SESSIONS,
@@ -66,10 +71,17 @@ _ANALYST_GRANT: Mapping[Resource, Mapping[Action, Scope]] = {
     Resource.L3: {"read": Scope.ANY},
 }
 
+# What the setting DRAFT_PEER_REVIEW adds: an advisor may review what another wrote for a customer that both have.
+_PEER_REVIEW: Mapping[Resource, Mapping[Action, Scope]] = {
+    Resource.DRAFT_REVIEW: {"read": Scope.ASSIGNED, "write": Scope.ASSIGNED},
+}
+
 
 def scope_of(agent: str, resource: Resource, action: Action) -> Scope | None:
     """Of whom this agent may do this; None where it may not at all."""
     scope = MATRIX.get(agent, {}).get(resource, {}).get(action)
     if scope is None and agent == Agent.ANALYST and settings.ANALYST_READS_PROFILES:
         return _ANALYST_GRANT.get(resource, {}).get(action)
+    if scope is None and agent == Agent.ADVISOR and settings.DRAFT_PEER_REVIEW:
+        return _PEER_REVIEW.get(resource, {}).get(action)
     return scope

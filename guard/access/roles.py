@@ -13,6 +13,7 @@ RISK_OFFICER = "risk_officer"
 RISK_MANAGER = "risk_manager"
 COMPLIANCE_AUDITOR = "compliance_auditor"
 PLATFORM_ADMIN = "platform_admin"
+DRAFT_REVIEWER = "draft_reviewer"
 
 # At once, when an actor or an AI agent does harm.
 OFFICERS_ACTS = (
@@ -30,7 +31,12 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "guard.export_auditlog",
         "memory.view_erasurereceipt",
         "memory.view_legalhold",
+        "memory.view_advisordraft",
+        "memory.view_analyticsquerylog",
+        "memory.view_analyticsgrant",
     ),
+    # Decides what leaves the house, and has to see to whom it goes: neither writes it nor runs the system.
+    DRAFT_REVIEWER: ("memory.view_advisordraft", "memory.review_advisordraft", "guard.unmask_customer"),
     PLATFORM_ADMIN: (
         "risk.view_data_quality",
         # Who runs the system answers for the record of it: seals that lag, observations that were lost.
@@ -60,6 +66,10 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "memory.view_erasurereceipt",
         "memory.view_legalhold",
         "memory.change_legalhold",
+        # What analysts asked of the facts, and which of them may see personal columns for a while.
+        "memory.view_analyticsquerylog",
+        "memory.view_analyticsgrant",
+        "memory.change_analyticsgrant",
     ),
 }
 
