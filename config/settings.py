@@ -226,6 +226,7 @@ CELERY_BEAT_SCHEDULE = {
     "reconcile-sessions": {"task": "memory.sessions.reconcile", "schedule": 3600.0, "options": {"expires": 1800}},
     "reattach-sessions": {"task": "memory.sessions.reattach", "schedule": 1.0, "options": {"expires": 5}},
     "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 0.5, "options": {"expires": 5}},
+    "expire-drafts": {"task": "memory.profiles.expire_drafts", "schedule": 60.0, "options": {"expires": 120}},
     "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
     "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
@@ -318,6 +319,14 @@ ADMISSION_BLOCK_MOST_SECONDS = envint("ADMISSION_BLOCK_MOST_SECONDS", 86400, low
 # --- profiles -----------------------------------------------------------------------------------------------------
 
 ANALYST_READS_PROFILES = envbool("ANALYST_READS_PROFILES", False)  # grants the analyst agent masked reads of l1 and l3
+
+# --- drafts and analysts' queries -------------------------------------------------------------------------------
+
+DRAFT_EXPIRY_HOURS = envint("DRAFT_EXPIRY_HOURS", 168, low=1, high=24 * 366)  # since the last step
+DRAFT_PEER_REVIEW = envbool("DRAFT_PEER_REVIEW", False)  # lets advisors review what others wrote for their customers
+ANALYTICS_SECONDS = float(envint("ANALYTICS_SECONDS", 5, low=1, high=300))  # of one statement
+ANALYTICS_ROWS = envint("ANALYTICS_ROWS", 1000, low=1, high=100_000)
+ANALYTICS_BYTES = envint("ANALYTICS_BYTES", 4 * 1024 * 1024, low=1024)  # of one answer's rows
 
 # --- audit ------------------------------------------------------------------------------------------------------
 
