@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from config.base.clock import business_zone, now
 from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
 from guard.audit.models import ActorType, AuditLog, Decision, EventType
-from guard.audit.selectors import Search, as_csv, as_jsonl, rows_of, stream
+from guard.audit.selectors import Found, Place, Search, as_csv, as_jsonl, find, page_of, stream
 from guard.audit.services import record
 from guard.audit.words import DECISIONS, EVENTS
 
@@ -99,10 +99,9 @@ def _moment(text: str) -> datetime | None:
 
 
 class KeysetList(ChangeList):
-    """Pages by id, newest first: no COUNT, and the thousandth page costs what the first does."""
+    """Pages by time, newest first: no COUNT, no OFFSET, and the thousandth page costs what the first does."""
 
-    older: int | None = None
-    form: SearchForm
+    older: Place | None = None
 
     def get_filters_params(self, params: Any = None) -> Any:
         found = super().get_filters_params(params)
@@ -116,13 +115,14 @@ class KeysetList(ChangeList):
         )
 
     def get_results(self, request: HttpRequest) -> None:
-        rows = self.queryset.order_by("-id")
-        before = request.GET.get("before", "")
-        if before.isdigit():
-            rows = rows.filter(id__lt=min(int(before), 2**63 - 1))
-        page = list(rows[: self.list_per_page + 1])
+        page = page_of(
+            Found(self.queryset, _found(request).ways),
+            size=self.list_per_page + 1,
+            older_than=Place.read(request.GET.get("before", "")),
+        )
         self.result_list = page[: self.list_per_page]
-        self.older = self.result_list[-1].pk if len(page) > self.list_per_page else None
+        last = self.result_list[-1] if len(page) > self.list_per_page else None
+        self.older = Place(last.at, last.pk) if last else None
         self.result_count, self.full_result_count = len(self.result_list), None
         self.show_full_result_count, self.show_admin_actions = False, False
         self.can_show_all = self.multi_page = False
@@ -175,7 +175,7 @@ class AuditLogAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         if request.resolver_match and request.resolver_match.url_name == "guard_auditlog_changelist":
-            rows = rows_of(request_tenant(request), _form(request).search())
+            rows = _found(request).rows  # of which KeysetList takes what fits the search's alternatives
         return rows
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
@@ -236,3 +236,11 @@ def _form(request: HttpRequest) -> SearchForm:
         form = SearchForm(request.GET)
         request._xinghuo_audit_search = form  # type: ignore[attr-defined]
     return form
+
+
+def _found(request: HttpRequest) -> Found:
+    found: Found | None = getattr(request, "_xinghuo_audit_found", None)
+    if found is None:
+        found = find(request_tenant(request), _form(request).search())
+        request._xinghuo_audit_found = found  # type: ignore[attr-defined]
+    return found

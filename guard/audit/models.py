@@ -226,17 +226,25 @@ class AuditLog(models.Model):
         verbose_name_plural = _("audit log")
         ordering = ["-id"]
         permissions = [("export_auditlog", "Can export the audit log")]
+        # Pages of the console are by (at, id); each question of its search walks one of these, and no more of it than a
+        # page (selectors.py).
         indexes = [
             # RISK-008: one advisor's refusals and trade requests in a window
             models.Index(fields=["tenant", "actor_id", "event_type", "at"], name="audit_actor_event_at"),
+            # console: what somebody did, and what was done for them
+            models.Index(fields=["tenant", "actor_id", "at"], name="audit_actor_at"),
+            models.Index(fields=["tenant", "on_behalf_of", "at"], name="audit_behalf_at"),
             # console: what happened to one alert, profile or session
-            models.Index(fields=["tenant", "object_type", "object_id", "at"], name="audit_object_at"),
+            models.Index(fields=["tenant", "object_id", "at"], name="audit_object_id_at"),
+            # console and RISK-008: everything about one customer
+            models.Index(fields=["tenant", "customer", "at"], name="audit_customer_at"),
             # console: the newest of one kind
             models.Index(fields=["tenant", "event_type", "at"], name="audit_event_at"),
+            models.Index(fields=["tenant", "decision", "at"], name="audit_decision_at"),
+            models.Index(fields=["tenant", "actor_type", "at"], name="audit_kind_at"),
+            models.Index(fields=["tenant", "code", "at"], name="audit_code_at"),
             # support: everything under one trace
             models.Index(fields=["trace_id"], name="audit_trace"),
-            # console and RISK-008: everything about one customer
-            models.Index(fields=["tenant", "customer", "id"], name="audit_customer"),
             # console: everything between two moments
             models.Index(fields=["tenant", "at"], name="audit_at"),
         ]

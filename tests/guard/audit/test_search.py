@@ -12,6 +12,7 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from config.base.clock import now
 from guard.audit import pseudonyms
 from guard.audit.models import AuditLog
 from tests.guard.audit.sealing import make_row
@@ -92,6 +93,19 @@ def test_pages_by_id_without_a_count_and_without_offset() -> None:
     of_the_log = [query["sql"].upper() for query in queries if "AUDIT_LOG" in query["sql"].upper()]
     assert not [sql for sql in of_the_log if "COUNT(" in sql or "OFFSET" in sql]
     assert held(client, before="x") == ids[:50], "what is no id turns no page"
+
+
+def test_rows_of_one_moment_turn_the_page_too() -> None:
+    moment = now()
+    alike = {"tenant": "default", "event_type": "authz", "decision": "forbidden", "on_behalf_of": "lin", "at": moment}
+    AuditLog.objects.bulk_create(AuditLog(**alike, actor_id="wei" if n % 2 else "lin") for n in range(120))
+    ids = list(AuditLog.objects.order_by("-id").values_list("id", flat=True))
+    client, seen, query = make_client(make_auditor()), [], "?actor=lin"
+    while query:
+        listing = client.get(f"{LOG}{query}").context["cl"]
+        seen += [row.pk for row in listing.result_list]
+        query = listing.older_link
+    assert seen == ids
 
 
 def test_an_export_has_what_the_search_found_and_is_on_the_record_first() -> None:
