@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import redis
 from django.conf import settings
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, InterfaceError, connection, connections
 
 from config.base.clock import now, rfc3339
 from config.base.redis import RedisUnavailable
@@ -189,6 +189,25 @@ def outbox_lag() -> Result:
     return _bounded("outbox_lag", check)
 
 
+def core_window() -> Result:
+    """The core system, where it is another server. A warning: what needs it says 503, all else goes on without."""
+
+    def check() -> Result:
+        try:
+            # The breaker of this process is told what is found here, and is asked like by anybody.
+            with connections["core"].cursor() as cursor:
+                cursor.execute("SELECT 1")
+                cursor.fetchone()
+        except (DatabaseError, InterfaceError):
+            away = "the core system does not answer: snapshots are the last copies, advisors' reads are refused"
+            return Result("core_window", True, away, "check the server and CORE_DATABASE_URL", warning=True)
+        return Result("core_window", True, "the core system answers, read only")
+
+    found = _bounded("core_window", check)
+    # Not in time: the same to those who ask the core.
+    return found if found.ok else replace(found, ok=True, warning=True)
+
+
 def _client(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0)
 
@@ -253,7 +272,9 @@ def worker_lag() -> Result:
 
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
-    return [database(), audit_triggers(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
+    core = [core_window()] if settings.CORE_IS_EXTERNAL else []
+    others = [audit_triggers(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
+    return [database(), *core, *others]
 
 
 def _lag(name: str, age: float, limit: float, what: str, advice: str) -> Result:

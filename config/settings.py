@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.env import (
     celery_broker,
+    core_database,
     data_directory,
     database_from_url,
     envbool,
@@ -133,9 +134,16 @@ DATABASES: dict[str, dict[str, object]] = {
     },
 }
 CORE_IS_EXTERNAL = bool(envstr("CORE_DATABASE_URL"))
+CORE_CONNECT_TIMEOUT = envint("CORE_CONNECT_TIMEOUT", 2, low=1, high=60)  # seconds
+# Of one statement. Commands of manage.py read whole tables, and are given more unless the variable says otherwise.
+CORE_STATEMENT_TIMEOUT_MS = envint(
+    "CORE_STATEMENT_TIMEOUT_MS", 3000 if serves(sys.argv) else 300_000, low=10, high=3_600_000
+)
 if CORE_IS_EXTERNAL:
     DATABASES["core"] = {
-        **database_from_url("CORE_DATABASE_URL", envstr("CORE_DATABASE_URL"), timeout=DATABASE_TIMEOUT),
+        **core_database(
+            "CORE_DATABASE_URL", envstr("CORE_DATABASE_URL"), CORE_CONNECT_TIMEOUT, CORE_STATEMENT_TIMEOUT_MS
+        ),
         "CONN_MAX_AGE": envint("CONN_MAX_AGE", 60, low=0),
         "CONN_HEALTH_CHECKS": True,
     }
@@ -217,6 +225,7 @@ CELERY_TASK_ROUTES = {
     # Short by its budget: catching up after an outage takes turns with the events.
     "guard.audit.*": {"queue": "publish"},
     "guard.admission.*": {"queue": "publish"},
+    "guard.prune": {"queue": "default"},
     "risk.feed.*": {"queue": "publish"},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
@@ -230,6 +239,7 @@ CELERY_BEAT_SCHEDULE = {
     "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
     "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
+    "prune-guard": {"task": "guard.prune", "schedule": 600.0, "options": {"expires": 300}},
     "sweep-blocks": {"task": "guard.admission.sweep", "schedule": 5.0, "options": {"expires": 15}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
 }
@@ -293,6 +303,9 @@ LOGIN_FAILURES_ACCOUNT = envint("LOGIN_FAILURES_ACCOUNT", 5, low=1)
 LOGIN_FAILURES_ADDRESS = envint("LOGIN_FAILURES_ADDRESS", 5, low=1)
 LOGIN_WINDOW_SECONDS = envint("LOGIN_WINDOW_SECONDS", 900, low=1, high=1800)
 LOGIN_LOCK_SECONDS = envint("LOGIN_LOCK_SECONDS", 900, low=1, high=1800)
+# For how long revoked and expired keys, ended blocks and pauses, and former versions of limits are kept. The audit log
+# has them for good; a repeated block counts within 30 days.
+GUARD_HISTORY_DAYS = envint("GUARD_HISTORY_DAYS", 400, low=31)
 
 # --- admission ----------------------------------------------------------------------------------------------------
 

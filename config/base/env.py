@@ -150,6 +150,22 @@ def sqlite_database(path: str) -> dict[str, object]:
     }
 
 
+def core_database(name: str, url: str, connect_seconds: int, statement_ms: int) -> dict[str, object]:
+    """Django's DATABASES entry of the read-only core system (see memory/core/window.py).
+
+    The server ends a statement after `statement_ms`; where it says nothing, the driver gives up a second later.
+    """
+    answer_seconds = -(-statement_ms // 1000) + 1
+    entry = database_from_url(name, url, timeout=answer_seconds)
+    options = dict(entry["OPTIONS"])  # type: ignore[call-overload]
+    if entry["ENGINE"] == "django.db.backends.mysql":
+        # One statement a call: a second one could undo what the first of the session has set.
+        options |= {"connect_timeout": connect_seconds, "multi_statements": False}
+        return {**entry, "ENGINE": "memory.core.backends.mysql", "OPTIONS": options}
+    options = {"timeout": min(10, answer_seconds), "transaction_mode": "DEFERRED"}
+    return {**entry, "ENGINE": "memory.core.backends.sqlite3", "OPTIONS": options}
+
+
 def envkeys(name: str) -> list[tuple[str, bytes]]:
     """Secret keys with names: `id:hex,id:hex`, as they stand. Errors: ImproperlyConfigured naming the variable and the
     place, never what stands there."""

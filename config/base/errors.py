@@ -84,6 +84,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "INTERNAL": ErrorKind(500, "a fault of ours; the trace id finds it in the log"),
     "REDIS_UNAVAILABLE": ErrorKind(503, "Redis is away and this operation cannot do without it"),
     "BACKLOG_FULL": ErrorKind(503, "too many messages wait for the database; nothing was written, try again later"),
+    "CORE_UNAVAILABLE": ErrorKind(503, "the core system does not answer, or too slowly; try again later"),
     "DATABASE_UNAVAILABLE": ErrorKind(503, "the database is away; nothing was written, try again"),
 }
 

@@ -276,7 +276,10 @@ def _write(
                 target.pk = old[tuple(row[name] for name in spec.key)]["pk"]
             spec.model._default_manager.bulk_update(objects, names, batch_size=200)
         if spec.marks and (created or changed):
-            mark(tenant=tenant, customer_ids=_touched(tenant, spec, [*created, *changed], old))
+            touched = _touched(tenant, spec, [*created, *changed], old)
+            mark(tenant=tenant, customer_ids=touched)
+            for listener in _facts_listeners:
+                listener(tenant, touched)
         if spec.model in (CoreCustomer, CoreAssessment) and (created or changed):
             customers = {row["customer_id"] for row in (*created, *changed)}
             for listener in _customer_listeners:
@@ -284,12 +287,20 @@ def _write(
     return created, changed
 
 
-_customer_listeners: list[Callable[[str, set[str]], None]] = []
+Listener = Callable[[str, set[str]], None]
+_customer_listeners: list[Listener] = []
+_facts_listeners: list[Listener] = []
 
 
-def on_customers_changed(listener: Callable[[str, set[str]], None]) -> None:
+def on_customers_changed(listener: Listener) -> None:
     """Call `listener(tenant, customer_ids)` in the transaction that changes their rows or assessments."""
     _customer_listeners.append(listener)
+
+
+def on_facts_changed(listener: Listener) -> None:
+    """Call `listener(tenant, customer_ids)` in the transaction that changes anything that judges these customers:
+    their rows, assessments, positions and trades, and products that they hold or traded."""
+    _facts_listeners.append(listener)
 
 
 def _lock(tenant: str) -> None:

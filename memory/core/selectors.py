@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, TypeVar
 
-from django.db.models import Q
+from django.db.models import Q, Subquery
 
 from config.base.clock import now
 from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
@@ -101,10 +101,21 @@ def assessments(*, tenant: str, customer_id: str) -> list[AssessmentFact]:
 
 
 def positions(*, tenant: str, customer_id: str) -> list[PositionFact]:
-    """The customer's newest snapshot, by product id; empty where there is none. Two queries."""
+    """The customer's newest snapshot, by product id; empty where there is none. One query."""
+    return positions_as_of(tenant=tenant, customer_id=customer_id)
+
+
+def positions_as_of(*, tenant: str, customer_id: str, day: date | None = None) -> list[PositionFact]:
+    """What the customer held at the close of `day`: the newest snapshot of that day or before, by product id.
+
+    A snapshot is the customer's as a whole: a product that is absent from it was not held, whatever an older one
+    says. Empty where there is none by then. day: a business day; None for the newest there is. One query, however
+    many positions.
+    """
     rows = CorePosition.objects.filter(tenant=tenant, customer_id=customer_id)
-    newest = rows.order_by("-as_of").values_list("as_of", flat=True).first()
-    return list(_facts(PositionFact, rows.filter(as_of=newest).order_by("product_id"))) if newest else []
+    known = rows if day is None else rows.filter(as_of__lte=day)
+    newest = known.order_by("-as_of").values("as_of")[:1]
+    return list(_facts(PositionFact, rows.filter(as_of=Subquery(newest)).order_by("product_id")))
 
 
 def trades(*, tenant: str, trade_ids: Iterable[str]) -> dict[str, TradeFact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from guard.access import services as access
 from memory.core import selectors
 from memory.core.models import FACT_MODELS, CoreChange, CoreCustomer, CoreImport, CoreTrade
 from memory.core.router import CoreRouter
-from tests.memory.core.build import ASSIGNMENT, CUSTOMER, PRODUCT, TRADE, a_small_core, load
+from tests.memory.core.build import ASSIGNMENT, CUSTOMER, POSITION, PRODUCT, TRADE, a_small_core, load
 
 pytestmark = pytest.mark.django_db
 
@@ -116,3 +116,27 @@ def test_without_an_external_core_everything_lives_in_the_main_database() -> Non
     assert router.db_for_read(CoreTrade) is None
     assert router.db_for_write(CoreTrade) is None
     assert router.allow_migrate("default", "memory", model_name="coretrade") is True
+
+
+def test_positions_as_of_a_day_are_the_newest_snapshot_by_then_as_a_whole(
+    tmp_path: Path, django_assert_num_queries: Any
+) -> None:
+    load(
+        tmp_path,
+        positions=[
+            {**POSITION, "as_of": "2026-05-30", "product_id": "p1", "market_value": "5"},
+            {**POSITION, "as_of": "2026-05-30", "product_id": "p2", "market_value": "7"},
+            {**POSITION, "as_of": "2026-06-02", "product_id": "p2", "market_value": "9"},
+            {**POSITION, "as_of": "2026-06-02", "product_id": "p9", "customer_id": "c2"},
+        ],
+    )
+
+    def held(day: date | None) -> dict[str, str]:
+        with django_assert_num_queries(1):
+            found = selectors.positions_as_of(tenant="default", customer_id="c1", day=day)
+        return {fact.product_id: str(fact.market_value) for fact in found}
+
+    assert held(date(2026, 5, 29)) == {}
+    assert held(date(2026, 5, 30)) == held(date(2026, 6, 1)) == {"p1": "5", "p2": "7"}
+    assert held(date(2026, 6, 2)) == held(None) == {"p2": "9"}
+    assert selectors.positions_as_of(tenant="other", customer_id="c1") == []

@@ -18,7 +18,7 @@ from django.db.utils import ConnectionHandler
 
 from config.base import db
 from config.base.env import database_from_url, serves
-from memory.sessions import hanging, services
+from memory.sessions import services
 from memory.sessions.drain import backlog, drain
 from memory.sessions.entries import COMMITTED, QUEUED
 from tests.memory.sessions.helpers import append, make_session, stored
@@ -177,7 +177,7 @@ def test_after_a_failure_one_tries_each_five_seconds(monkeypatch: pytest.MonkeyP
         tried.append(len(entries))
         raise OperationalError(2013, "Lost connection")
 
-    monkeypatch.setattr(hanging.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     with monkeypatch.context() as patch:
         patch.setattr(services, "persist", away)
         for durability in ("sync", "async", "sync", "async"):

@@ -1,0 +1,177 @@
+"""The core is a MariaDB of its own: it sleeps over a statement, stops answering, dies and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client
+
+from config.base.clock import now
+from config.base.errors import DomainError
+from guard.access.services import issue_key
+from memory.core import selectors, window
+from memory.core.models import CoreAssignment, CoreCustomer
+from memory.profiles.models import CustomerProfileL1
+from risk.rules.services import scan
+from tests.memory.core.external import external_core, forget_connection
+from tests.own_database import OwnDatabase
+from tests.services import MariaDB
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def core_server(transactional_db: None, own_database: OwnDatabase, settings: Any) -> Iterator[MariaDB]:
+    """The alias `core` is a server of its own, in which Wei has Alice. Statements have 1 s, connections too."""
+    own_database.copy_from_default()
+    own_database.reset()
+    own = own_database.server.connect(own_database.name)
+    own.cursor().execute(
+        "INSERT INTO core_assignment (tenant, advisor_id, customer_id, valid_from) "
+        "VALUES ('default', 'wei', 'alice', '2020-01-01')"
+    )
+    own.close()
+    with external_core(settings, own_database.server.url(own_database.name)):
+        yield own_database.server
+        own_database.server.resume()
+
+
+def is_assigned() -> bool:
+    return selectors.is_assigned("default", "wei", "alice", now())
+
+
+def raw(sql: str) -> Any:
+    with connections["core"].cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchall()
+
+
+def refused(work: Callable[[], Any], code: str = "CORE_UNAVAILABLE") -> float:
+    """Seconds that the refusal took."""
+    began = time.monotonic()
+    with pytest.raises(DomainError, match=code):
+        work()
+    return time.monotonic() - began
+
+
+def test_it_is_read_there_and_the_rest_stays_here(core_server: MariaDB) -> None:
+    assert is_assigned()
+    assert not CoreAssignment.objects.using("default").exists()
+
+
+def test_the_session_is_read_only_for_whoever_gets_past_our_eyes(
+    core_server: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(lambda: raw("DELETE FROM core_assignment"), "CORE_READ_ONLY") < 1
+    monkeypatch.setattr(window, "refuse_unless_read", lambda sql: None)
+    for sql in (
+        "DELETE FROM core_assignment",
+        "UPDATE core_assignment SET advisor_id = 'x'",
+        "INSERT INTO core_customer (tenant, customer_id, valid_from, name, kind, investor_type) "
+        "VALUES ('default', 'c', '2020-01-01', '', '', '')",
+        "CREATE TABLE mine (id INTEGER)",
+        "TRUNCATE TABLE core_assignment",
+    ):
+        refused(lambda sql=sql: raw(sql), "CORE_READ_ONLY")  # type: ignore[misc]
+    with pytest.raises(DomainError, match=r"CORE_READ_ONLY|CORE_UNAVAILABLE"):
+        raw("SELECT 1; SET SESSION TRANSACTION READ WRITE")
+    assert is_assigned()
+
+
+def test_a_statement_that_sleeps_is_ended_by_the_server(core_server: MariaDB) -> None:
+    is_assigned()
+    assert 0.9 < refused(lambda: raw("SELECT SLEEP(30) FROM core_assignment")) < 2.5
+    assert refused(is_assigned) < 0.05
+    window.breaker.reset()
+    assert is_assigned()  # on the same connection: it was the statement that ended
+
+
+def test_a_locked_table_costs_one_wait(core_server: MariaDB, own_database: OwnDatabase) -> None:
+    is_assigned()
+    other = core_server.connect(own_database.name)
+    other.cursor().execute("LOCK TABLES core_assignment WRITE")
+    assert refused(is_assigned) < 2.5
+    assert max(refused(is_assigned) for _ in range(20)) < 0.05
+    other.close()
+
+
+def test_a_server_that_says_nothing_costs_one_bounded_wait(core_server: MariaDB) -> None:
+    assert is_assigned()
+    core_server.pause()
+    assert refused(is_assigned) < 5  # the driver gives up after 2 s
+    assert max(refused(is_assigned) for _ in range(50)) < 0.05
+    # The one that tries again needs a new connection, and waits for that.
+    window.breaker.reset()
+    assert refused(is_assigned) < 3
+    core_server.resume()
+    window.breaker.reset()
+    assert is_assigned()
+
+
+def test_a_server_that_died_is_read_again_when_it_is_back(core_server: MariaDB) -> None:
+    assert is_assigned()
+    core_server.kill()
+    assert refused(is_assigned) < 2
+    assert refused(is_assigned) < 0.05
+    core_server.start()
+    window.breaker.reset()
+    assert is_assigned()
+
+
+def test_a_connection_that_the_server_dropped_meanwhile_is_made_anew(
+    core_server: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_assigned()
+    core_server.kill()
+    core_server.start()
+    monkeypatch.setattr(window, "IDLE_SECONDS", 0.0)
+    assert is_assigned()
+    assert not window.breaker.open
+
+
+def test_a_new_process_with_a_core_that_is_away_hears_it_in_time(core_server: MariaDB) -> None:
+    core_server.pause()
+    forget_connection()
+    assert refused(is_assigned) < 3
+
+
+def test_who_needs_the_core_says_so_and_who_does_not_goes_on(core_server: MariaDB) -> None:
+    customer = issue_key(agent="customer").key
+    advisor = issue_key(agent="advisor").key
+
+    def get(key: str, actor: str, path: str) -> Any:
+        return Client().get(f"/api/v1{path}", headers={"Authorization": f"Bearer {key}", "X-Actor-Id": actor})
+
+    CustomerProfileL1.objects.create(customer_id="alice", payload={"occupation": "teacher"})
+    assert get(advisor, "wei", "/profiles/l1/alice").status_code == 200
+    core_server.kill()
+    window.breaker.reset()
+    answer = get(advisor, "wei", "/profiles/l1/alice")
+    assert (answer.status_code, answer.json()["code"]) == (503, "CORE_UNAVAILABLE")
+    # A customer's own profile is shown as it is kept: the sync of the core's part waits.
+    assert get(customer, "alice", "/profiles/l1/alice").json()["occupation"] == "teacher"
+    ready = Client().get("/health/ready").json()
+    assert ready["checks"]["core_window"]["ok"]
+    assert any(line.startswith("core_window: ") for line in ready["warnings"])
+    assert not any(line.startswith("core_window") for line in ready["reasons"])
+
+
+def test_a_scan_of_the_rules_fails_and_the_next_one_does_it(core_server: MariaDB) -> None:
+    from memory.core.importer import mark
+    from memory.core.models import CoreChange
+
+    mark(tenant="default", customer_ids=["alice"])
+    core_server.kill()
+    window.breaker.reset()
+    refused(scan)  # the tick fails, and what it had claimed is free again after 30 s
+    assert CoreChange.objects.filter(customer_id="alice").exists()
+    core_server.start()
+    window.breaker.reset()
+    CoreChange.objects.update(claim=None, claimed_until=None)
+    assert not scan().failed
+    assert not CoreChange.objects.exists()
+    assert CoreCustomer.objects.count() == 0
