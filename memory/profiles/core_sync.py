@@ -17,8 +17,9 @@ from config.base.clock import now
 from config.base.db import retry_conflicts
 from guard.audit.models import ActorType
 from memory.core.selectors import assessments, customer
-from memory.profiles import derived
-from memory.profiles.models import CustomerProfileL1, record_changes
+from memory.profiles import cache, derived
+from memory.profiles.models import CustomerProfileL1, Layer
+from memory.profiles.recording import record_changes
 from memory.profiles.schemas import L1Core
 from memory.profiles.services import locked, save_version
 
@@ -100,12 +101,13 @@ def sync_l1s_from_core(*, tenant: str, customer_ids: Iterable[str]) -> int:
 
 
 def forget_core_fields(tenant: str, customer_ids: Iterable[str]) -> None:
-    """Marks these customers' l1 as due for a sync and drops their cached copies; in the caller's transaction.
+    """Marks these customers' l1 as due for a sync and drops what is cached of it; in the caller's transaction.
 
-    The fields stay until the next read replaces them, and the version with them: nothing is new yet.
+    The fields stay until the next read replaces them, and the version with them: nothing is new yet. Of a customer
+    without l1 the cache may hold just that: it goes too, for the next read finds the customer in the core.
     """
-    rows = CustomerProfileL1.objects.filter(tenant=tenant, customer_id__in=set(customer_ids))
+    customers = sorted(set(customer_ids))
+    rows = CustomerProfileL1.objects.filter(tenant=tenant, customer_id__in=customers)
     with transaction.atomic():
-        due = list(rows.order_by().select_for_update())
         models.QuerySet.update(rows, core_synced_at=None)
-        record_changes(due)
+        record_changes([cache.Slot(tenant, Layer.L1.value, customer_id) for customer_id in customers])

@@ -27,6 +27,16 @@ def _head(profile: Profile) -> Document:
     }
 
 
+def cached_document(profile: Profile) -> Document:
+    """What the cache holds of a profile of whichever layer."""
+    if isinstance(profile, CustomerProfileL1):
+        return l1_document(profile)
+    if isinstance(profile, CustomerProfileL2):
+        return l2_document(profile)
+    assert isinstance(profile, CustomerProfileL3)
+    return l3_document(profile)
+
+
 def l1_document(profile: CustomerProfileL1) -> Document:
     """What `profile:l1:*` holds."""
     return {**profile.core, **profile.payload, **_head(profile)}
@@ -49,7 +59,7 @@ def l3_document(profile: CustomerProfileL3) -> Document:
     shared = {name: value for name, value in profile.payload.items() if name not in L3_INTERNAL}
     for name in ("flags", "restrictions"):
         if name in shared:
-            shared[name] = [entry for entry in shared[name] if entry["visibility"] in ("public", "advisor")]
+            shared[name] = [entry for entry in shared[name] if entry.get("visibility") in ("public", "advisor")]
     return {**shared, **_head(profile)}
 
 

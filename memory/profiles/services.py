@@ -1,8 +1,9 @@
-"""Writes of profiles. Each is one transaction: the new version, its `profile_change`, its audit row.
+"""Writes of profiles. Each is one transaction: the row, its version, its `profile_change`, its audit row.
 
 A write replaces the writer's own fields whole: a field that is not sent is gone, a field of another writer stays as
-it is and may not be sent. Costs: 4 SQL in the transaction (read with lock, write, outbox row, audit row), after it
-1 Redis round trip; an advisor's assignment is 1 SQL before it.
+it is and may not be sent. Costs: 5 SQL in the transaction (read with lock, write, version, outbox row, audit row),
+after it 1 Redis round trip and 1 SQL (from when readers are given the version); an advisor's assignment is 1 SQL
+before it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from guard.audit.models import Decision, EventType
 from guard.audit.services import record
 from memory.profiles import policies, restrictions
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
+from memory.profiles.recording import authored
 from memory.profiles.schemas import (
     L1_CORE_ONLY,
     L1_DERIVED,
@@ -228,16 +230,21 @@ def locked(model: type[Row], tenant: str, ids: Mapping[str, str], if_version: in
     if if_version is not None and if_version != current:
         there = f"the profile is at version {current}" if current else "there is no profile yet"
         raise DomainError("VERSION_CONFLICT", f"{there}, not at {if_version}", current_version=current)
-    return (row, False) if row else (model(tenant=tenant, **ids), True)
+    if row is None:
+        return model(tenant=tenant, **ids), True
+    row.held = True
+    return row, False
 
 
 def save_version(
     row: Profile, created: bool, *, event_by: str, actor_type: str, agent: str, changed: list[str]
 ) -> None:
-    """Saves the next version and its audit row. The model adds the `profile_change`."""
-    row.updated_by = event_by
-    row.trace_id = current_trace_id()
-    row.save(force_insert=created)
+    """Saves the next version and its audit row. The model adds `profile_version` and `profile_change`.
+
+    row: as `locked` gave it, in this transaction.
+    """
+    with authored(event_by, agent or event_by):
+        row.save(force_insert=created)
     record(
         tenant=row.tenant,
         event_type=EventType.PROFILE_WRITE,

@@ -9,7 +9,7 @@ from datetime import timedelta
 from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.redis import RedisUnavailable
-from memory.profiles import cache
+from memory.profiles import cache, recording
 from memory.profiles.models import ProfileChange
 
 logger = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ def sweep(*, budget_seconds: float = BUDGET_SECONDS) -> int:
     """Deletes cached copies for all outbox rows, then the rows; answers how many rows are done with.
 
     Steps for each batch: 1. read rows, oldest first; 2. delete their keys in one command, also when a live process
-    did so already (it costs one miss); 3. rows swept 2 s ago or more are removed, new ones are marked and stay for
-    that second deletion. With Redis away every row stays and the next second tries again. Sweepers beside each
-    other are harmless: all they do may be done twice.
+    did so already (it costs one miss); 3. settle the versions whose writers did not live to do it; 4. rows swept 2 s
+    ago or more are removed, new ones are marked and stay for that second deletion. With Redis away every row stays and
+    the next second tries again. Sweepers beside each other are harmless: all they do may be done twice.
     """
     done = 0
     after = 0
@@ -45,6 +45,8 @@ def sweep(*, budget_seconds: float = BUDGET_SECONDS) -> int:
         settled = [row.pk for row in rows if row.swept_at is not None and row.swept_at <= started - SETTLE]
         fresh = [row.pk for row in rows if row.swept_at is None]
         if fresh:
+            written = [row.version_row for row in rows if row.swept_at is None and row.version_row is not None]
+            recording.settle_quietly(written, now())
             ProfileChange.objects.filter(pk__in=fresh).update(swept_at=now())
         if settled:
             done += ProfileChange.objects.filter(pk__in=settled).delete()[0]

@@ -92,7 +92,7 @@ def test_nothing_is_left_anywhere() -> None:
     assert removed["memory.sessions"]["messages"] == 2
     assert removed["memory.sessions"]["queued"] == 2
     assert removed["memory.sessions"]["dead_letters"] == 1
-    assert removed["memory.profiles"] == {"l1": 1, "l2": 1, "l3": 1}
+    assert removed["memory.profiles"] == {"l1": 1, "l2": 1, "l3": 1, "versions": 3}
     assert removed["guard.access"] == {"keys_revoked": 1}
     assert "audit_log" in receipt["kept"]
     # Bob has what he had.
@@ -128,7 +128,7 @@ def test_a_dry_run_counts_and_touches_nothing() -> None:
     assert found["removes"]["memory.sessions"] == {
         "sessions": 2, "messages": 2, "bytes": 2 * len(SECRET), "dead_letters": 1, "queued": 2,
     }  # fmt: skip
-    assert found["removes"]["memory.profiles"] == {"l1": 1, "l2": 1, "l3": 1}
+    assert found["removes"]["memory.profiles"] == {"l1": 1, "l2": 1, "l3": 1, "versions": 3}
     assert found["removes"]["redis.keys"]["keys"] >= 1
     say(own)
     assert not CustomerTombstone.objects.exists()

@@ -91,7 +91,7 @@ def test_killed_after_any_step_the_next_run_finishes_it(monkeypatch: pytest.Monk
         removed = receipt.removed["memory.sessions"]
         assert receipt.state == "done"
         assert (removed["sessions"], removed["messages"] + removed.get("queued", 0)) == (3, said), (die_at, removed)
-        assert receipt.removed["memory.profiles"] == {"l1": 1, "l2": 1, "l3": 1}
+        assert receipt.removed["memory.profiles"] == {"l1": 1, "l2": 1, "l3": 1, "versions": 3}
         assert left_of(customer_id, SECRET) == [], die_at
     assert kills > 8
 

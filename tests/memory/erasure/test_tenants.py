@@ -121,7 +121,8 @@ def test_counts_of_each_tenant(django_assert_max_num_queries: Any) -> None:
     assert list(counted) == ["ACME", "acme", "default"]
     assert counted["acme"] == {
         "sessions": 1, "open_in_redis": 1, "messages": 2, "bytes": len("stored of acme.queued of acme."), "queued": 1,
-        "dead_letters": 1, "profiles_l1": 1, "profiles_l2": 0, "profiles_l3": 0, "erased_sessions": 0,
+        "dead_letters": 1, "profiles_l1": 1, "profiles_l2": 0, "profiles_l3": 0, "profile_versions": 1,
+        "erased_sessions": 0,
     }  # fmt: skip
     assert (counted["ACME"]["queued"], counted["ACME"]["dead_letters"]) == (1, 0)
     assert (counted["default"]["sessions"], counted["default"]["open_in_redis"]) == (1, 0)

@@ -89,12 +89,15 @@ def test_a_customers_read_of_l3_is_one_round_trip_although_it_needs_two_layers(
     assert (len(sent), len(queries)) == (1, 0)
 
 
-def test_a_write_costs_four_queries_and_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_costs_five_queries_one_round_trip_and_one_query_after_the_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     write_l1(occupation="teacher")
     with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
         write_l1(occupation="judge")
     statements = [q["sql"].split()[0] for q in queries if q["sql"].split()[0] in {"SELECT", "UPDATE", "INSERT"}]
-    assert statements == ["SELECT", "UPDATE", "INSERT", "INSERT"]
+    # the row, it and its version, the outbox row, the audit row; then: from when readers are given the version
+    assert statements == ["SELECT", "UPDATE", "INSERT", "INSERT", "INSERT", "UPDATE"]
     assert sent == ["DEL"]
 
 
