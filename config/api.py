@@ -162,12 +162,14 @@ def _mount() -> None:
     from guard.access.api import router as tokens
     from guard.admission.api import router as admissions
     from memory.profiles.api import router as profiles
+    from memory.profiles.drafts.api import router as drafts
     from memory.sessions.api import router as sessions
 
     api.add_router("", tokens)
     api.add_router("", admissions)
     api.add_router("", sessions)
     api.add_router("", profiles)
+    api.add_router("", drafts)
 
 
 _mount()

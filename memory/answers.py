@@ -20,6 +20,7 @@ from memory.erasure.names import Name, Reader
 from memory.erasure.registry import Counts, Part, Subject
 from memory.erasure.running import Erasing, Step
 from memory.erasure.tombstones import subject_of, subjects_of
+from memory.profiles.drafts.models import AdvisorDraft
 from memory.sessions.owners import find_owner
 
 NAME = "redis.answers"
@@ -28,14 +29,18 @@ _ABOUT = [f"{agent}:about" for agent in Agent.values]
 
 
 def subject_of_request(caller: Caller, path: Mapping[str, Any], body: Any) -> str:
-    """The keyed hash of the customer that a request is about, '' for none; no query for a session that was admitted.
+    """The keyed hash of the customer that a request is about, '' for none.
 
+    Cost: no query for a session that was admitted, one for a draft.
     Errors: CUSTOMER_ERASED.
     """
     customer_id = path.get("customer_id")
     if not customer_id and "session_id" in path:
         owner = find_owner(caller.tenant, path["session_id"])
         customer_id = owner.customer_id if owner is not None else ""
+    if not customer_id and "draft_id" in path:
+        drafts = AdvisorDraft.objects.filter(tenant=caller.tenant, draft_id=path["draft_id"])
+        customer_id = drafts.values_list("customer_id", flat=True).first()
     if not customer_id and isinstance(body, dict):
         customer_id = body.get("customer_id")
     return subject_of(caller.tenant, customer_id) if customer_id and isinstance(customer_id, str) else ""

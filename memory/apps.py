@@ -17,6 +17,7 @@ class MemoryConfig(AppConfig):
         from memory.erasure import caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
         from memory.profiles.core_sync import forget_core_fields
+        from memory.profiles.drafts import erasing as drafts
         from memory.sessions import erasing as sessions
         from memory.sessions.owners import check_writable
 
@@ -25,7 +26,15 @@ class MemoryConfig(AppConfig):
         register_subject_resolver(answers.subject_of_request)
         on_customers_changed(forget_core_fields)
         # In this order they are removed: who may write first, what only the names of keys tell of last.
-        for part in (principals.PART, sessions.PART, profiles.PART, caches.PART, answers.PART, pseudonyms.PART):
+        for part in (
+            principals.PART,
+            sessions.PART,
+            profiles.PART,
+            drafts.PART,
+            caches.PART,
+            answers.PART,
+            pseudonyms.PART,
+        ):
             registry.register(part)
         keeping.register_own()
         core_keeping.register_own()

@@ -12,6 +12,8 @@ from django.test import Client
 from config.api import api
 from guard.access.services import Caller, issue_key
 from memory.core.models import CoreAssignment
+from memory.profiles.drafts.content import Content
+from memory.profiles.drafts.services import create_draft
 from memory.sessions.models import AgentMessage
 from tests.memory.sessions.helpers import append, make_session
 
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 HELLO = {"role": "user", "content": "hello"}
 ALICE = ("customer", "alice")
 WEI = ("advisor", "wei")
+LIN = ("advisor", "lin")
 RISK = ("risk", "r")
 
 # route -> who may call it, and a body that it takes
@@ -48,14 +51,33 @@ GOOD: dict[str, tuple[tuple[str, str], Any]] = {
     "PUT /profiles/l2/{customer_id}/{advisor_id}": (WEI, {}),
     "GET /profiles/l3/{customer_id}": (RISK, None),
     "PUT /profiles/l3/{customer_id}": (RISK, {}),
+    "POST /drafts": (WEI, {"customer_id": "alice", "kind": "message", "channel": "app", "body": "x"}),
+    "GET /drafts": (WEI, None),
+    "GET /drafts/{draft_id}": (WEI, None),
+    "PUT /drafts/{draft_id}": (WEI, {"kind": "message", "channel": "app", "body": "x"}),
+    "POST /drafts/{draft_id}/submit": (WEI, None),
+    "POST /drafts/{draft_id}/approve": (LIN, {"content_hash": "x"}),
+    "POST /drafts/{draft_id}/reject": (LIN, {"reason": "x"}),
+    "POST /drafts/{draft_id}/send": (WEI, {"content_hash": "x"}),
 }
 
 
 @pytest.fixture
-def ids() -> dict[str, str]:
+def ids(settings: Any) -> dict[str, str]:
+    settings.DRAFT_PEER_REVIEW = True
     session_id = make_session(Caller("default", *ALICE))
-    CoreAssignment.objects.create(tenant="default", customer_id="alice", advisor_id="wei")
-    return {"session_id": session_id, "customer_id": "alice", "advisor_id": "wei", "admission_id": "a-1"}
+    for advisor_id in ("wei", "lin"):
+        CoreAssignment.objects.create(tenant="default", customer_id="alice", advisor_id=advisor_id)
+    draft = create_draft(
+        caller=Caller("default", *WEI), customer_id="alice", content=Content("message", "app", "hello")
+    )
+    return {
+        "session_id": session_id,
+        "customer_id": "alice",
+        "advisor_id": "wei",
+        "admission_id": "a-1",
+        "draft_id": draft.draft_id,
+    }
 
 
 def ask(route: str, ids: dict[str, str], query: str, **headers: str) -> Any:

@@ -1,0 +1,64 @@
+"""What a draft says, checked; and the hash that binds an approval to what is sent."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from config.base.errors import DomainError
+from config.base.fields import canonical_json
+from memory.profiles.drafts.models import AdvisorDraftRevision, DraftChannel, DraftKind
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_SUBJECT = 200  # characters, as the columns
+MAX_RECIPIENT = 200
+MAX_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """kind: message, proposal, report. channel: how it is to go. recipient: the address there, '' where the channel
+    knows the customer's own. subject: '' for none. body: the words, at most 256 KiB of UTF-8."""
+
+    kind: str
+    channel: str
+    body: str
+    subject: str = ""
+    recipient: str = ""
+
+    def check(self) -> None:
+        """Errors: INVALID_REQUEST (422) that names the field, BODY_TOO_LARGE (413)."""
+        for name, value, allowed in (("kind", self.kind, DraftKind), ("channel", self.channel, DraftChannel)):
+            if value not in allowed.values:
+                raise _invalid(name, f"is none of {', '.join(allowed.values)}")
+        for name, text, most in (("subject", self.subject, MAX_SUBJECT), ("recipient", self.recipient, MAX_RECIPIENT)):
+            if len(text) > most:
+                raise _invalid(name, f"has {len(text)} characters; at most {most}")
+            if any(ord(char) < 32 or ord(char) == 127 for char in text):
+                # A line break in an address or a subject would be a header of its own to whoever sends the mail.
+                raise _invalid(name, "has a control character")
+        try:
+            size = len(self.body.encode())
+            f"{self.subject}{self.recipient}".encode()
+        except UnicodeEncodeError:
+            raise _invalid("body", "holds half of a surrogate pair (\\ud800 to \\udfff)") from None
+        if not self.body.strip():
+            raise _invalid("body", "is empty")
+        if size > MAX_BODY_BYTES:
+            raise DomainError("BODY_TOO_LARGE", f"the text is {size} bytes; the limit is {MAX_BODY_BYTES}")
+
+    def hash(self, *, draft_id: str, customer_id: str) -> str:
+        """SHA-256, hex, of the canonical JSON of the six fields with the draft and the customer: an approval is good
+        for these words, to this recipient, by this channel, in this draft."""
+        whole = {**asdict(self), "draft_id": draft_id, "customer_id": customer_id}
+        return hashlib.sha256(canonical_json(whole).encode()).hexdigest()
+
+
+def content_of(revision: AdvisorDraftRevision) -> Content:
+    return Content(revision.kind, revision.channel, revision.body, revision.subject, revision.recipient)
+
+
+def _invalid(field: str, reason: str) -> DomainError:
+    errors: list[dict[str, Any]] = [{"field": field, "reason": reason}]
+    return DomainError("INVALID_REQUEST", f"{field}: {reason}", errors=errors)

@@ -1,0 +1,102 @@
+"""Who may do what to a draft. HTTP asks before the body is read, services ask again.
+
+Two kinds of reviewers: people of the console with `memory.review_advisordraft`, and, where DRAFT_PEER_REVIEW is set,
+another advisor who has the customer too. Neither is ever the author.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from django.contrib.auth.models import User
+
+from config.base.errors import DomainError
+from config.base.ids import check_id
+from guard.access.matrix import Action, Resource, scope_of
+from guard.access.people import record_refusal
+from guard.access.roles import may, tenant_of
+from guard.access.services import Caller, authorize, refuse
+from memory.profiles.drafts.models import AdvisorDraft, ReviewStatus
+
+REVIEW = "memory.review_advisordraft"
+OBJECT = "advisor_draft"
+
+
+def find(tenant: str, draft_id: str) -> AdvisorDraft:
+    """1 query. Errors: INVALID_ID (422), DRAFT_NOT_FOUND (404), for another tenant's as well."""
+    check_id("draft_id", draft_id)
+    draft = AdvisorDraft.objects.filter(tenant=tenant, draft_id=draft_id).first()
+    if draft is None:
+        raise DomainError("DRAFT_NOT_FOUND")
+    return draft
+
+
+def may_at_all(caller: Caller, action: Action) -> None:
+    """Before it is known which draft: the agent alone. Errors: AUTH_403_SCOPE (403, one audit row)."""
+    if scope_of(caller.agent, Resource.DRAFT, action) is None:
+        raise refuse(
+            caller, "AUTH_403_SCOPE", OBJECT, "", f"the {caller.agent} agent may not {action} drafts", action=action
+        )
+
+
+def may_write_for(caller: Caller, customer_id: str) -> None:
+    """Errors: INVALID_ID (422), AUTH_403_SCOPE, NOT_ASSIGNED (403, one audit row)."""
+    check_id("customer_id", customer_id)
+    authorize(caller, Resource.DRAFT, "write", object_id=customer_id, customer_id=customer_id)
+
+
+def may_change(caller: Caller, draft: AdvisorDraft) -> None:
+    """The author, while the customer is theirs. Errors: AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED."""
+    authorize(
+        caller, Resource.DRAFT, "write", object_id=draft.draft_id, owner_id=draft.advisor_id,
+        customer_id=draft.customer_id,
+    )  # fmt: skip
+
+
+def may_read(caller: Caller, draft: AdvisorDraft) -> None:
+    """The author; or an advisor who may review it, from its submission on. Errors: as `may_change`."""
+    another = draft.advisor_id != caller.actor_id and draft.review_status != ReviewStatus.DRAFTED
+    if another and scope_of(caller.agent, Resource.DRAFT_REVIEW, "read") is not None:
+        authorize(caller, Resource.DRAFT_REVIEW, "read", object_id=draft.draft_id, customer_id=draft.customer_id)
+        return
+    authorize(
+        caller, Resource.DRAFT, "read", object_id=draft.draft_id, owner_id=draft.advisor_id,
+        customer_id=draft.customer_id,
+    )  # fmt: skip
+
+
+def may_review(by: Caller | User, draft: AdvisorDraft) -> None:
+    """Errors: AUTH_403_SCOPE, NOT_ASSIGNED, FORBIDDEN, DRAFT_OWN_REVIEW (403, each one audit row)."""
+    if isinstance(by, User):
+        _person_may_review(by, draft)
+        return
+    if by.actor_id == draft.advisor_id:
+        raise refuse(
+            by, "DRAFT_OWN_REVIEW", OBJECT, draft.draft_id, "who wrote the draft cannot review it", action="review",
+            customer_id=draft.customer_id,
+        )  # fmt: skip
+    authorize(by, Resource.DRAFT_REVIEW, "write", object_id=draft.draft_id, customer_id=draft.customer_id)
+
+
+def _person_may_review(person: User, draft: AdvisorDraft) -> None:
+    if tenant_of(person) != draft.tenant:
+        raise DomainError("DRAFT_NOT_FOUND")
+    code = ""
+    if not may(person, REVIEW):
+        code = "FORBIDDEN"
+    elif same_person(person.get_username(), draft.advisor_id):
+        code = "DRAFT_OWN_REVIEW"
+    if code:
+        record_refusal(
+            person, action="review", permission=REVIEW, object_type=OBJECT, object_id=draft.draft_id, code=code
+        )
+        raise DomainError(code)
+
+
+def same_person(login: str, actor_id: str) -> bool:
+    """Whether a login is the author's, however it is spelled: closed, for a person may have chosen `Wei` for `wei`."""
+    return _folded(login) == _folded(actor_id)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold().strip()
