@@ -47,7 +47,7 @@ app.set_default()
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(
     [
-        "guard.audit",
+        *("guard", "guard.audit"),
         *("guard.admission", "memory.sessions", "memory.profiles", "memory.core", "memory.erasure"),
         *("risk.rules", "risk.alerts", "risk.feed"),
     ]
