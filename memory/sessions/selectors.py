@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import takewhile
+from operator import itemgetter
 
 import msgspec
 
@@ -19,7 +19,7 @@ from memory.sessions.entries import Entry, Message
 from memory.sessions.gone import refuse_gone
 from memory.sessions.hot import read_window, run_context
 from memory.sessions.limits import limits
-from memory.sessions.links import TOOL, call_of, link_of, orphans
+from memory.sessions.links import TOOL, link_of, orphans
 from memory.sessions.models import AgentMessage, AgentSession
 from memory.sessions.owners import Owner, admit
 from memory.sessions.paths import WINDOW_MOST, along, items_of, not_in_mysql, pinned, tree_of
@@ -155,23 +155,29 @@ class _Stored:
         return Page(self.messages, self.messages[0].seq if self.pin is not None else None, DATABASE)
 
     def _orphans(self) -> int:
-        """Results at the page's beginning whose call is before it. Cost: 2 queries where it begins with results, and 1
-        round trip where their call is not in MySQL."""
+        """Results at the page's beginning whose call is before it. Cost: 2 queries where it begins with results; where
+        numbers before it are missing that may be queued, 1 round trip and 2 queries more."""
         first = self.messages[0]
         if first.role != TOOL:
             return 0
-        older = along(self.spans, "seq", "role", "pk", limit=WINDOW_MOST, before=first.seq)
-        keys = [(seq, role, pk) for seq, role, pk in older]
-        page = [(message.role, message.link) for message in self.messages]
-        # With the page's own role: its results are what links are looked for.
-        before = items_of([*sorted(keys), (0, TOOL, None)])[:-1]
-        lead = list(takewhile(lambda item: item[0] == TOOL, page))
-        # Any of them: where ids are used again, an older call may name some of them while theirs is still queued.
-        if any(call_of([*before, *lead], len(before) + place) is None for place in range(len(lead))):
+        older = self._before(first.seq)
+        queued: list[Entry] = []
+        if not older or count_between(self.spans, older[-1][0], first.seq - 1) > len(older):
+            # What is queued may be the call, or stand between a result and the call that it would seem to answer. The
+            # stream first, then MySQL again: an entry is in one of them.
             queued = [e for e in self.queued() if e.seq < first.seq and within(self.spans, e.session_pk, e.seq)]
-            keys = sorted([*keys, *((entry.seq, entry.role, None) for entry in not_in_mysql(queued))])
-            before = items_of([*keys, (0, TOOL, None)], queued)[:-1]
-        return orphans(before, page)
+        if queued:
+            older = self._before(first.seq)
+            queued = not_in_mysql(queued)
+        keys = sorted([*older, *((entry.seq, entry.role, None) for entry in queued)], key=itemgetter(0))
+        # With the page's own role: its results are what links are looked for.
+        before = items_of([*keys, (0, TOOL, None)], queued)[:-1]
+        return orphans(before, [(message.role, message.link) for message in self.messages])
+
+    def _before(self, seq: int) -> list[tuple[int, str, int | None]]:
+        """Number, role and row of what MySQL has before a number, as far back as a call can be; newest first."""
+        older = along(self.spans, "seq", "role", "pk", limit=WINDOW_MOST, before=seq)
+        return [(number, role, pk) for number, role, pk in older]
 
     def queued(self) -> list[Entry]:
         """What the stream holds of the path; nothing where Redis is away."""

@@ -131,6 +131,16 @@ def test_a_page_does_not_begin_within_a_call_s_results_where_those_before_it_are
     assert read(session, 16, 29) == ["b"]
 
 
+def test_a_result_behind_a_queued_message_does_not_answer_the_call_before_that() -> None:
+    session = make_session()
+    put(session, make_message("price?", "assistant"), make_message("price=1", "tool"))
+    drain()
+    append(session, "queued")
+    put(session, make_message("loose", "tool"), *(make_message(f"m{n}") for n in range(21)), durability="sync")
+    assert read(session, 22) == ["loose", *(f"m{n}" for n in range(21))]
+    assert read(session, 23)[:2] == ["queued", "loose"]
+
+
 def make_linked(call: str, *results: str) -> tuple[NewMessage, ...]:
     """Messages of one call, apart: the call, then its results."""
     asked = make_message(call, "assistant", payload={"tool_calls": [{"id": name} for name in results]})
