@@ -14,12 +14,13 @@ from config.base.errors import DomainError
 PLACES = 6
 UNITS_IN_ONE = 10**PLACES
 MOST_UNITS = 2**53 - 1
+_KINDS = (str, int, Decimal)
 
 
 def to_units(amount: Decimal | int | str, *, name: str = "amount") -> int:
     """Whole units of 0.000001. Errors: INVALID_REQUEST for what is no such number: negative, NaN, a float (binary
     fractions are not what was meant), more than six places, 2^53 units and above."""
-    if isinstance(amount, bool) or not isinstance(amount, str | int | Decimal):
+    if isinstance(amount, bool) or not isinstance(amount, _KINDS):
         raise DomainError("INVALID_REQUEST", f"{name} must be a decimal number, given as text or Decimal")
     return _units(amount, name)
 

@@ -26,6 +26,7 @@ from config.base.redis import RUN_ID, RedisUnavailable, Script
 from config.base.trace import current_trace_id
 from guard.admission import keys, periods, wires
 from guard.admission.amounts import MOST_UNITS, from_units, to_units
+from guard.admission.mending import mending
 from guard.admission.models import BudgetLedger, BudgetMonth
 from guard.audit import triggers
 from guard.audit.models import ActorType, Decision, EventType
@@ -199,11 +200,9 @@ def _install(tenant: str, month: str, left: Known, *, stale: str, lost: bool) ->
     year, number = int(month[:4]), int(month[5:])
     first_of_next = date(year + number // 12, number % 12 + 1, 1)
     ends = clock.to_micros(clock.business_day_bounds(first_of_next)[0] + BUDGET_KEPT) // 1000
-    _budget(
-        wires.client(),
-        [keys.BUDGET(tenant, month=month)],
-        [RUN_ID, left.number, left.spent, ends, stale, int(lost)],
-    )
+    names = [keys.BUDGET(tenant, month=month)]
+    args = [RUN_ID, left.number, left.spent, ends, stale, int(lost)]
+    mending([keys.BUDGET], names, lambda: _budget(wires.client(), names, args))
 
 
 def bring(tenant: str, month: str, known_there: bool, stale: str) -> None:

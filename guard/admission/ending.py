@@ -18,6 +18,7 @@ from config.base.redis import RUN_ID, RedisUnavailable, Script
 from guard.access.services import Caller
 from guard.admission import budget, keys, local, wires
 from guard.admission.amounts import from_units, to_units
+from guard.admission.mending import mending
 from guard.admission.verdict import Verdict, check_lease, read_id
 
 _finish = Script.beside(__file__, "finish")
@@ -53,21 +54,21 @@ class _Subject:
     def month(self) -> str:
         return self.day[:7]
 
-    def names(self, *, with_quota: bool) -> list[str]:
+    def ask(self, script: Script, args: list[Any], *, with_quota: bool) -> Any:
+        """The script's answer for this admission's keys, mended first where they are not of our making."""
         tenant, actor = self.caller.tenant, self.caller.actor_id
-        found = [
-            keys.BUDGET(tenant, month=self.month),
-            keys.TENANT_ACTIVE(tenant),
-            keys.USER_ACTIVE(tenant, user_id=actor),
-        ]
+        found = {
+            keys.BUDGET: keys.BUDGET(tenant, month=self.month),
+            keys.TENANT_ACTIVE: keys.TENANT_ACTIVE(tenant),
+            keys.USER_ACTIVE: keys.USER_ACTIVE(tenant, user_id=actor),
+        }
         if with_quota:
-            found.append(keys.QUOTA(tenant, actor_id=actor, date=self.day))
+            found[keys.QUOTA] = keys.QUOTA(tenant, actor_id=actor, date=self.day)
         if self.run:
-            found += [
-                keys.RUN(tenant, run_id=self.run),
-                keys.RUN_OF_SESSION(tenant, session_id=self.session),
-            ]
-        return found
+            found[keys.RUN] = keys.RUN(tenant, run_id=self.run)
+            found[keys.RUN_OF_SESSION] = keys.RUN_OF_SESSION(tenant, session_id=self.session)
+        names = list(found.values())
+        return mending(list(found), names, lambda: script(wires.client(), names, [*args, *self.of_run]))
 
     @property
     def of_run(self) -> tuple[str, ...]:
@@ -177,11 +178,7 @@ def release(
 def _tell_redis(subject: _Subject, left: budget.Known | None, *, unused: bool, end: bool) -> tuple[int, int]:
     number, spent = (left.number, left.spent) if left is not None else ("", "")
     member = subject.token
-    reply = _finish(
-        wires.client(),
-        subject.names(with_quota=True),
-        [RUN_ID, member, number, spent, int(unused), int(end), *subject.of_run],
-    )
+    reply = subject.ask(_finish, [RUN_ID, member, number, spent, int(unused), int(end)], with_quota=True)
     return reply[0], reply[1]
 
 
@@ -204,11 +201,7 @@ def renew(
     life = settings.ADMISSION_RESERVATION_SECONDS
     if local.renew_locally(subject.token, seconds, life):
         return seconds
-    kept, _now = _renew(
-        wires.client(),
-        subject.names(with_quota=False),
-        [subject.token, int(seconds * 1000), life * 1000, *subject.of_run],
-    )
+    kept, _now = subject.ask(_renew, [subject.token, int(seconds * 1000), life * 1000], with_quota=False)
     if not kept:
         raise DomainError("LEASE_LOST", "its time was over, or somebody else has it; stop")
     return seconds

@@ -18,10 +18,17 @@ from guard.access.services import Caller
 from guard.admission import keys, periods
 from guard.admission.models import LimitKind
 from guard.admission.policy import Policy
+from guard.admission.tuning import tuning
 
 ADMIT = Script.beside(__file__, "admit")
 
 UNASKED = -2
+# What admit.lua's keys are; those of runs come after the others.
+KINDS = (
+    keys.BLOCK, keys.PAUSE, keys.RATE, keys.HOURLY, keys.QUOTA, keys.QUOTA, keys.BUDGET, keys.BUDGET,
+    keys.TENANT_ACTIVE, keys.USER_ACTIVE, keys.REFUSED, keys.ADDRESS, keys.ADDRESS,
+)  # fmt: skip
+KINDS_OF_RUN = (keys.FENCE, keys.FENCE_LEASED, keys.RUN, keys.RUN_OF_SESSION)
 _MOST_PLANS = 20_000
 
 
@@ -83,7 +90,7 @@ def plan_for(caller: Caller, action: str, ip: str | None, policy: Policy, ai: bo
         plan is not None
         and plan.begin_ms <= at < plan.until_ms
         and plan.generation == policy.generation
-        and plan.prefix == settings.REDIS_KEY_PREFIX
+        and plan.prefix == tuning().prefix
     ):
         return plan
     plan = _make(caller, action, ip, policy, at, ai, money)
@@ -121,7 +128,7 @@ def _make(caller: Caller, action: str, ip: str | None, policy: Policy, at: int, 
         # Both are there also without an address: those of runs come after them.
         *(keys.ADDRESS(tenant, ip=hex_ip or "0", minute=minute) for minute in minutes.names),
     ]
-    untils = [days.until_ms, months.until_ms, *([minutes.until_ms] if ip else [])]
+    pairs = [days, months, *([minutes] if ip else [])]
     numbers = (
         limits["rate"],
         settings.ADMISSION_RATE_WINDOW_MS * 1000,
@@ -129,8 +136,10 @@ def _make(caller: Caller, action: str, ip: str | None, policy: Policy, at: int, 
         limits["ip"],
         limits["quota"],
         *days.bounds,
-        *months.bounds,
-        *minutes.bounds,
+        max(pair.bounds[0] for pair in pairs),
+        *months.bounds[1:],
+        min(pair.bounds[2] for pair in pairs),
+        *minutes.bounds[1:],
         limits["budget"],
         settings.ADMISSION_RESERVATION_SECONDS * 1000,
         limits["tenant_running"],
@@ -139,9 +148,9 @@ def _make(caller: Caller, action: str, ip: str | None, policy: Policy, at: int, 
     args = tuple(map(str, numbers))
     return Plan(
         generation=policy.generation,
-        prefix=settings.REDIS_KEY_PREFIX,
+        prefix=tuning().prefix,
         begin_ms=at - 1000,
-        until_ms=min(untils),
+        until_ms=min(pair.until_ms for pair in pairs),
         keys=tuple(names),
         args=args,
         call=ADMIT.prepare(names, args, 7),

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from redis.exceptions import ResponseError
+
 from config.base import redis as base_redis
 from config.base.redis import RedisUnavailable, translated
 from guard.admission import keys
@@ -59,7 +61,7 @@ def tell(verdict: Verdict, count: int) -> None:
 def put_back(verdict: Verdict, count: int) -> None:
     """The row could not be written: its refusals are counted for the next one."""
     caller = verdict.caller
-    with contextlib.suppress(RedisUnavailable), translated():
+    with contextlib.suppress(RedisUnavailable, ResponseError), translated():
         name = keys.REFUSED(caller.tenant, actor_id=caller.actor_id)
         base_redis.state().hincrby(name, f"{verdict.refused_by}:n", count)
 

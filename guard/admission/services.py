@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
+from redis.exceptions import ResponseError
 
 from config.base.errors import DomainError
 from config.base.ids import check_id
@@ -21,9 +22,11 @@ from guard.access.services import Caller
 from guard.admission import blocks, budget, fences, keys, local, periods, refusals, wires
 from guard.admission.amounts import to_units
 from guard.admission.ending import release, renew, settle
-from guard.admission.plans import ADMIT, UNASKED, Plan, plan_for
+from guard.admission.mending import mend
+from guard.admission.plans import ADMIT, KINDS, KINDS_OF_RUN, UNASKED, Plan, plan_for
 from guard.admission.policy import policy
 from guard.admission.sessions import check_session
+from guard.admission.tuning import tuning
 from guard.admission.verdict import Verdict, check_lease
 
 __all__ = ["admit", "release", "renew", "settle"]
@@ -32,6 +35,7 @@ __all__ = ["admit", "release", "renew", "settle"]
 T = TypeVar("T")
 
 _ATTEMPTS = 12
+_BROKEN: list[Any] = ["BROKEN", 0]
 
 
 def admit(
@@ -63,8 +67,9 @@ def admit(
     Errors: INVALID_ID, INVALID_REQUEST (422), those of the session (run); REDIS_UNAVAILABLE (503, run only),
     DATABASE_UNAVAILABLE (503). Refusals are no errors: see Verdict.
     """
-    seconds = 0.0 if not slot else settings.ADMISSION_LEASE_SECONDS if lease is None else check_lease(lease)
-    ai = action in settings.ADMISSION_AI_ACTIONS
+    fixed = tuning()
+    seconds = 0.0 if not slot else fixed.lease_seconds if lease is None else check_lease(lease)
+    ai = action in fixed.ai_actions
     units = 0 if estimate is None else to_units(estimate, name="estimate")
     of_run: tuple[str, ...] = ()
     if run is not None or session is not None:
@@ -78,7 +83,10 @@ def admit(
     try:
         if not (of_run or budget.untold):
             # Nearly every call: one question, one answer.
-            reply = plan.call(wires.client(), token, plan.marks, units, int(seconds * 1000), "", 0)
+            try:
+                reply = plan.call(wires.client(), token, plan.marks, units, int(seconds * 1000), "", 0)
+            except ResponseError:  # a key of another type
+                reply = _BROKEN
             if reply[0] == "OK":
                 _, now_ms, day, _, fence, *lefts, rate_wait, hourly_wait = reply
                 periods.clock.learn(now_ms)
@@ -125,27 +133,41 @@ class _Call(NamedTuple):
         rest = (self.token, marks, self.units, int(self.lease * 1000), calls, bring)
         if not self.run:
             return plan.call(client, *rest)  # type: ignore[no-any-return]
+        call = ADMIT.prepare(self.names(), plan.args, 7 + len(self.run))
+        return call(client, *rest, *self.run)  # type: ignore[no-any-return]
+
+    def names(self) -> tuple[str, ...]:
+        if not self.run:
+            return self.plan.keys
         tenant, (run, session, *_) = self.caller.tenant, self.run
-        names = (
-            *plan.keys,
+        return (
+            *self.plan.keys,
             keys.FENCE(tenant, session_id=session),
             keys.FENCE_LEASED(tenant, session_id=session),
             keys.RUN(tenant, run_id=run),
             keys.RUN_OF_SESSION(tenant, session_id=session),
         )
-        return ADMIT.prepare(names, plan.args, 7 + len(self.run))(client, *rest, *self.run)  # type: ignore[no-any-return]
 
 
 def _go_on(call: _Call, reply: list[Any] | None) -> Verdict:
     """Brings what Redis lacks, and asks again. reply: what it has said. Errors: RedisUnavailable, DomainError."""
     client, tenant = wires.client(), call.caller.tenant
-    marks, calls = call.plan.marks, ""
+    marks, calls, mended = call.plan.marks, "", False
     for _ in range(_ATTEMPTS):
         plan = call.plan
         if reply is None:
             bring = int(budget.any_untold(plan.prefix, tenant, plan.months.names))
-            reply = call.ask(client, marks, calls, bring)
+            try:
+                reply = call.ask(client, marks, calls, bring)
+            except ResponseError:
+                if mended:
+                    raise
+                reply = _BROKEN
         kind, now_ms = reply[0], reply[1]
+        if kind == "BROKEN":
+            calls = _mend(call, calls)
+            mended, reply = True, None
+            continue
         periods.clock.learn(now_ms)
         if kind in ("OK", "NO"):
             local.redis_is_back()
@@ -172,6 +194,17 @@ def _database(ask: Callable[..., T], *args: Any) -> T:
         return ask(*args)
     except (OperationalError, InterfaceError) as error:
         raise outage(error) from error
+
+
+def _mend(call: _Call, calls: str) -> str:
+    """Removes what is not of our making; what it stood for comes from the tables. calls: as asked next."""
+    found = mend(KINDS + KINDS_OF_RUN, call.names())
+    if keys.BLOCK in found or keys.PAUSE in found:
+        _database(blocks.put_back, call.caller)
+    if keys.QUOTA in found:
+        day = periods.day_at(call.plan.days, periods.clock.now_ms())
+        return str(_database(budget.settled_calls, call.caller.tenant, call.caller.actor_id, day))
+    return calls
 
 
 def _plan_again(call: _Call) -> _Call:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from django.conf import settings
-
 from config.base import redis as base_redis
 from config.base.redis import Client
+from guard.admission.tuning import tuning
 
 # Seconds for connecting and for each answer. After one time-out this process does without for BREAKER_SECONDS, so that
 # a hanging server costs one caller this wait, and the others nothing.
@@ -13,9 +12,8 @@ TIMEOUT = 0.1
 
 
 def client() -> Client:
-    return base_redis.client_for(settings.REDIS_URL, timeout=TIMEOUT)
+    return base_redis.client_for(tuning().redis_url, timeout=TIMEOUT)
 
 
 def prefix() -> str:
-    prefix: str = settings.REDIS_KEY_PREFIX
-    return prefix
+    return tuning().prefix

@@ -10,6 +10,9 @@ if not b[3] or num(ARGV[2]) >= (num(b[1]) or -1) then
 end
 call('HSET', KEYS[1], 'server', ARGV[1])
 call('HSETNX', KEYS[1], 'held', '0')
+-- A value of more than 64 bytes makes Redis keep a table, in which a field is found at once; else each of admission's
+-- looks would walk past all open reservations, up to 512.
+call('HSETNX', KEYS[1], 'about', 'spent and held: millionths. r:{admission}: an open reservation, its amount and its end in ms')
 if b[2] and b[2] == ARGV[5] then call('HDEL', KEYS[1], 'stale') end
 if ARGV[6] == '1' then
   local time = call('TIME')

@@ -9,6 +9,12 @@ local call, num = redis.call, tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local open, held = 0, 0
+-- All that may fail (a key of another type) comes before what is written.
+call('ZCARD', KEYS[2])
+call('ZCARD', KEYS[3])
+local used = num(call('HGET', KEYS[4], 'used') or 0) or 0
+local fence, run
+if ARGV[7] then fence, run = call('HGET', KEYS[5], 'fence'), call('GET', KEYS[6]) end
 
 local b = call('HMGET', KEYS[1], 'server', 'spent', 'number', 'held', 'r:' .. ARGV[2])
 if b[5] then
@@ -25,14 +31,14 @@ end
 if ARGV[6] == '1' then
   local member = ARGV[7] or ARGV[2]
   -- Of a run that somebody else has taken over meanwhile, the slots are that one's.
-  local mine = not ARGV[7] or call('HGET', KEYS[5], 'fence') == ARGV[8]
+  local mine = not ARGV[7] or fence == ARGV[8] or not fence and run == ARGV[7]
   if mine then
     held = call('ZREM', KEYS[2], member)
     call('ZREM', KEYS[3], member)
     if ARGV[7] then
       held = 1
       call('DEL', KEYS[5])
-      if call('GET', KEYS[6]) == ARGV[7] then call('DEL', KEYS[6]) end
+      if run == ARGV[7] then call('DEL', KEYS[6]) end
     end
   end
   for i = 2, 3 do
@@ -40,7 +46,7 @@ if ARGV[6] == '1' then
     if call('PTTL', KEYS[i]) < 43200000 then call('PEXPIRE', KEYS[i], 86400000) end
   end
 end
-if ARGV[5] == '1' and (open == 1 or held == 1) and (num(call('HGET', KEYS[4], 'used')) or 0) > 0 then
+if ARGV[5] == '1' and (open == 1 or held == 1) and used > 0 then
   call('HINCRBY', KEYS[4], 'used', -1)
 end
 return {open, held}

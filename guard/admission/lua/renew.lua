@@ -7,6 +7,8 @@ local call, num = redis.call, tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local member = ARGV[4] or ARGV[1]
+-- All that may fail (a key of another type) comes before what is written.
+local open = call('HGET', KEYS[1], 'r:' .. ARGV[1])
 for i = 2, 3 do
   local ends = num(call('ZSCORE', KEYS[i], member))
   if not ends or ends <= now then return {0, now} end
@@ -20,9 +22,8 @@ if ARGV[4] then
   call('PEXPIRE', KEYS[4], ARGV[2])
   call('PEXPIRE', KEYS[5], ARGV[2])
 end
-local open = call('HGET', KEYS[1], 'r:' .. ARGV[1])
 if open then
   local ends = (math.floor((now + ARGV[3]) / 1000) + 1) * 1000
-  call('HSET', KEYS[1], 'r:' .. ARGV[1], string.format('%s %.0f', string.match(open, '^%d+'), ends))
+  call('HSET', KEYS[1], 'r:' .. ARGV[1], (string.match(open, '^%d+') or '0') .. ' ' .. ends)
 end
 return {1, now}
