@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -15,6 +16,7 @@ from guard.access.http import AgentAuth, caller_of
 from guard.access.services import Caller
 from memory.profiles import policies, selectors, services
 from memory.profiles.documents import Document
+from memory.profiles.history import Page
 from memory.profiles.schemas import L1Own, L2Own, L3Own, Versioned
 from memory.profiles.services import Written
 
@@ -30,6 +32,17 @@ _WRITE = (
     "`current_version`) when the profile has changed since; `If-None-Match: *` writes only where there is none. "
     "Answers 201 for a new profile, else 200, with the new version."
 )
+_PAST = (
+    "`as_of` (RFC 3339, not in the future; write `+` as `%2B`) answers exactly what this reader was given at that "
+    "instant, derived fields of that instant too; `version` answers that version. Access is decided as of now. Before "
+    "the first version that was kept: 404 HISTORY_STARTS_LATER with `earliest`."
+)
+_VERSIONS = (
+    "Newest first: `version`, `at`, `visible_at` (from when readers were given it, which `as_of` compares with), "
+    "`author`, `agent`, `trace_id`, `deleted` and `changed`: names of fields that differ from the version before, as "
+    "far as the reader may see them (null where that one was not kept). `next` is the next page's `before_version`."
+)
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)\Z")
 _VERSION = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
 
 
@@ -57,9 +70,26 @@ def _takes(schema: type[Versioned]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-@router.get("/profiles/l1/{customer_id}", auth=_l1("read"), summary="What the customer told us", description=_READ)
-def get_l1(request: HttpRequest, customer_id: str) -> HttpResponse:
-    return _document(selectors.read_l1(caller=_caller(request), customer_id=customer_id))
+@router.get(
+    "/profiles/l1/{customer_id}", auth=_l1("read"), summary="What the customer told us", description=f"{_READ} {_PAST}"
+)
+def get_l1(
+    request: HttpRequest, customer_id: str, as_of: str | None = None, version: int | None = None
+) -> HttpResponse:
+    return _document(
+        selectors.read_l1(caller=_caller(request), customer_id=customer_id, as_of=_instant(as_of), version=version)
+    )
+
+
+@router.get("/profiles/l1/{customer_id}/versions", auth=_l1("read"), summary="Versions of l1", description=_VERSIONS)
+def get_l1_versions(
+    request: HttpRequest, customer_id: str, limit: int = 20, before_version: int | None = None
+) -> HttpResponse:
+    return _page(
+        selectors.versions_l1(
+            caller=_caller(request), customer_id=customer_id, limit=limit, before_version=before_version
+        )
+    )
 
 
 @router.put(
@@ -76,9 +106,44 @@ def put_l1(request: HttpRequest, customer_id: str, payload: dict[str, Any] = Bod
     )
 
 
-@router.get("/profiles/l2/{customer_id}/{advisor_id}", auth=_l2("read"), summary="An advisor's view", description=_READ)
-def get_l2(request: HttpRequest, customer_id: str, advisor_id: str) -> HttpResponse:
-    return _document(selectors.read_l2(caller=_caller(request), customer_id=customer_id, advisor_id=advisor_id))
+@router.get(
+    "/profiles/l2/{customer_id}/{advisor_id}",
+    auth=_l2("read"),
+    summary="An advisor's view",
+    description=f"{_READ} {_PAST}",
+)
+def get_l2(
+    request: HttpRequest, customer_id: str, advisor_id: str, as_of: str | None = None, version: int | None = None
+) -> HttpResponse:
+    return _document(
+        selectors.read_l2(
+            caller=_caller(request),
+            customer_id=customer_id,
+            advisor_id=advisor_id,
+            as_of=_instant(as_of),
+            version=version,
+        )
+    )
+
+
+@router.get(
+    "/profiles/l2/{customer_id}/{advisor_id}/versions",
+    auth=_l2("read"),
+    summary="Versions of l2",
+    description=_VERSIONS,
+)
+def get_l2_versions(
+    request: HttpRequest, customer_id: str, advisor_id: str, limit: int = 20, before_version: int | None = None
+) -> HttpResponse:
+    return _page(
+        selectors.versions_l2(
+            caller=_caller(request),
+            customer_id=customer_id,
+            advisor_id=advisor_id,
+            limit=limit,
+            before_version=before_version,
+        )
+    )
 
 
 @router.put(
@@ -104,11 +169,34 @@ def put_l2(
         "The customer agent gets the customer's part: `customer_id`, `version`, `assessment_status`, "
         "`assessment_valid_until`, `max_product_risk_level`, `restrictions` (code, text, until), `required_steps`, "
         "`as_of`. The advisor agent gets score, level, and entries of visibility public and advisor; the risk agent "
-        "gets all. `ETag` is the version."
+        f"gets all. `ETag` is the version. {_PAST}"
     ),
 )  # fmt: skip
-def get_l3(request: HttpRequest, customer_id: str) -> HttpResponse:
-    return _document(selectors.read_l3(caller=_caller(request), customer_id=customer_id))
+def get_l3(
+    request: HttpRequest, customer_id: str, as_of: str | None = None, version: int | None = None
+) -> HttpResponse:
+    return _document(
+        selectors.read_l3(caller=_caller(request), customer_id=customer_id, as_of=_instant(as_of), version=version)
+    )
+
+
+@router.get(
+    "/profiles/l3/{customer_id}/versions",
+    auth=_l3("read"),
+    summary="Versions of l3",
+    description=(
+        f"{_VERSIONS} Readers other than risk are told of versions that changed something for them, and not by whom; a "
+        "page may be short of its limit, or empty, with more to come: `next` says so."
+    ),
+)
+def get_l3_versions(
+    request: HttpRequest, customer_id: str, limit: int = 20, before_version: int | None = None
+) -> HttpResponse:
+    return _page(
+        selectors.versions_l3(
+            caller=_caller(request), customer_id=customer_id, limit=limit, before_version=before_version
+        )
+    )
 
 
 @router.put(
@@ -145,6 +233,43 @@ def _if_version(request: HttpRequest) -> int | None:
     if not found:
         raise DomainError("INVALID_REQUEST", f'If-Match {header[:40]!r} is no ETag of a profile; send one such as "3"')
     return int(found[1])
+
+
+def _instant(text: str | None) -> datetime | None:
+    """Errors: INVALID_REQUEST (422) for what is no instant of RFC 3339."""
+    if text is None:
+        return None
+    try:
+        if not _INSTANT.match(text):
+            raise ValueError
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        shown = text[:40]
+        raise DomainError(
+            "INVALID_REQUEST",
+            f"as_of {shown!r} is no instant; send one such as 2026-11-30T08:00:00Z (+ is %2B in an address)",
+        ) from None
+
+
+def _page(page: Page) -> HttpResponse:
+    items = [
+        {
+            "version": entry.version,
+            "at": rfc3339(entry.at),
+            "visible_at": rfc3339(entry.visible_at) if entry.visible_at else None,
+            "author": entry.author or None,
+            "agent": entry.agent or None,
+            "trace_id": entry.trace_id or None,
+            "deleted": entry.deleted,
+            "changed": entry.changed,
+        }
+        for entry in page.items
+    ]
+    response = HttpResponse(
+        canonical_json({"items": items, "next": page.next}), content_type="application/json; charset=utf-8"
+    )
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def _document(document: Document) -> HttpResponse:
