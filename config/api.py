@@ -163,13 +163,17 @@ def _mount() -> None:
     from guard.admission.api import router as admissions
     from memory.profiles.api import router as profiles
     from memory.profiles.drafts.api import router as drafts
+    from memory.profiles.queries.api import router as queries
+    from memory.profiles.snapshots.api import router as snapshots
     from memory.sessions.api import router as sessions
 
     api.add_router("", tokens)
     api.add_router("", admissions)
     api.add_router("", sessions)
     api.add_router("", profiles)
+    api.add_router("", snapshots)
     api.add_router("", drafts)
+    api.add_router("", queries)
 
 
 _mount()

@@ -139,6 +139,8 @@ CORE_CONNECT_TIMEOUT = envint("CORE_CONNECT_TIMEOUT", 2, low=1, high=60)  # seco
 CORE_STATEMENT_TIMEOUT_MS = envint(
     "CORE_STATEMENT_TIMEOUT_MS", 3000 if serves(sys.argv) else 300_000, low=10, high=3_600_000
 )
+# Seconds for which, with the core away, an advisor's last load of a snapshot stands for the assignment; 0: refused.
+SNAPSHOT_GRACE_SECONDS = envint("SNAPSHOT_GRACE_SECONDS", 3600, low=0, high=86_400)
 if CORE_IS_EXTERNAL:
     DATABASES["core"] = {
         **core_database(
@@ -306,6 +308,10 @@ LOGIN_LOCK_SECONDS = envint("LOGIN_LOCK_SECONDS", 900, low=1, high=1800)
 # For how long revoked and expired keys, ended blocks and pauses, and former versions of limits are kept. The audit log
 # has them for good; a repeated block counts within 30 days.
 GUARD_HISTORY_DAYS = envint("GUARD_HISTORY_DAYS", 400, low=31)
+# Requests with an Idempotency-Key: for how long an answer is kept for repeats, and how long a key stays taken when its
+# holder died (a working one renews it).
+IDEMPOTENCY_KEPT_SECONDS = envint("IDEMPOTENCY_KEPT_SECONDS", 86_400, low=60, high=30 * 86_400)
+IDEMPOTENCY_LEASE_SECONDS = envint("IDEMPOTENCY_LEASE_SECONDS", 15, low=5, high=300)
 
 # --- admission ----------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,14 @@ class MemoryConfig(AppConfig):
         from guard.idempotency import register_subject_resolver
         from memory import answers
         from memory.core import keeping as core_keeping
-        from memory.core.importer import on_customers_changed
+        from memory.core.importer import on_customers_changed, on_facts_changed
         from memory.core.selectors import is_assigned
         from memory.erasure import caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
         from memory.profiles.core_sync import forget_core_fields
         from memory.profiles.drafts import erasing as drafts
+        from memory.profiles.queries import keeping as queries
+        from memory.profiles.snapshots.services import forget_snapshots
         from memory.sessions import erasing as sessions
         from memory.sessions.owners import check_writable
 
@@ -25,12 +27,14 @@ class MemoryConfig(AppConfig):
         register_session_check(check_writable)
         register_subject_resolver(answers.subject_of_request)
         on_customers_changed(forget_core_fields)
+        on_facts_changed(forget_snapshots)
         # In this order they are removed: who may write first, what only the names of keys tell of last.
         for part in (
             principals.PART,
             sessions.PART,
             profiles.PART,
             drafts.PART,
+            queries.PART,
             caches.PART,
             answers.PART,
             pseudonyms.PART,
@@ -38,3 +42,5 @@ class MemoryConfig(AppConfig):
             registry.register(part)
         keeping.register_own()
         core_keeping.register_own()
+        queries.protect()
+        queries.register_own()

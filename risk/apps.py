@@ -11,12 +11,17 @@ class RiskConfig(AppConfig):
 
         from guard.access.unmasking import register_unmasking
         from memory.profiles.restrictions import register_confirmed_alert_resolver
+        from memory.profiles.snapshots.limits import register_concentration_limits
         from risk.alerts import keeping
         from risk.alerts.selectors import has_confirmed_alert
+        from risk.console.customers import unmasking as customers
         from risk.console.unmasking import KIND, clear_alert
         from risk.feed.watch import tell_signed_out
+        from risk.rules.concentration import concentration_limits
 
         register_confirmed_alert_resolver(has_confirmed_alert)
+        register_concentration_limits(concentration_limits)
         register_unmasking(KIND, clear_alert)
+        register_unmasking(customers.KIND, customers.clear_customer)
         keeping.register_own()
         user_logged_out.connect(tell_signed_out, dispatch_uid="risk.feed.signed_out")

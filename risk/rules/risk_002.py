@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from memory.core.facts import ProductFact
 from risk.rules.facts import Facts, Holdings, Trade
 from risk.rules.hit import Hit
 from risk.rules.numbers import money, ratio, score
@@ -107,7 +108,11 @@ def _sums(facts: Facts, trade: Trade, positions: Mapping[str, Fraction]) -> dict
 
 def limits(trade: Trade, params: Params) -> dict[str, Fraction]:
     """The limits that bind this purchase, by dimension."""
-    bought = trade.product
+    return limits_of(trade.product, params)
+
+
+def limits_of(bought: ProductFact, params: Params) -> dict[str, Fraction]:
+    """The limits that bind any purchase of this product, by dimension; one that is absent has none."""
     found = {}
     if bought.risk_level > 1:
         is_r2 = bought.risk_level == 2

@@ -23,6 +23,7 @@ HELLO = {"role": "user", "content": "hello"}
 ALICE = ("customer", "alice")
 WEI = ("advisor", "wei")
 LIN = ("advisor", "lin")
+ANA = ("analyst", "ana")
 RISK = ("risk", "r")
 
 # route -> who may call it, and a body that it takes
@@ -63,6 +64,9 @@ GOOD: dict[str, tuple[tuple[str, str], Any]] = {
     "POST /drafts/{draft_id}/approve": (LIN, {"content_hash": "x"}),
     "POST /drafts/{draft_id}/reject": (LIN, {"reason": "x"}),
     "POST /drafts/{draft_id}/send": (WEI, {"content_hash": "x"}),
+    "POST /analytics/queries": (ANA, {"sql": "SELECT 1"}),
+    "POST /analytics/queries/check": (ANA, {"sql": "SELECT 1"}),
+    "GET /analytics/queries": (ANA, None),
 }
 
 

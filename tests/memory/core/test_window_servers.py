@@ -12,10 +12,14 @@ from django.test import Client
 
 from config.base.clock import now
 from config.base.errors import DomainError
-from guard.access.services import issue_key
+from guard.access.services import Caller, issue_key
 from memory.core import selectors, window
 from memory.core.models import CoreAssignment, CoreCustomer
+from memory.profiles import leased
 from memory.profiles.models import CustomerProfileL1
+from memory.profiles.snapshots import keys
+from memory.profiles.snapshots.selectors import read_snapshot
+from memory.profiles.snapshots.services import place_of
 from risk.rules.services import scan
 from tests.memory.core.external import external_core, forget_connection
 from tests.own_database import OwnDatabase
@@ -175,3 +179,29 @@ def test_a_scan_of_the_rules_fails_and_the_next_one_does_it(core_server: MariaDB
     assert not scan().failed
     assert not CoreChange.objects.exists()
     assert CoreCustomer.objects.count() == 0
+
+
+def test_a_core_that_stands_still_leaves_the_last_snapshot(core_server: MariaDB, own_database: OwnDatabase) -> None:
+    own = core_server.connect(own_database.name)
+    own.cursor().execute(
+        "INSERT INTO core_position (tenant, customer_id, product_id, as_of, market_value) "
+        "VALUES ('default', 'alice', 'p5', '2026-01-30', 77)"
+    )
+    own.close()
+
+    def snapshot(advisor: str = "wei", customer: str = "alice") -> dict[str, Any]:
+        caller = Caller("default", "advisor", advisor)
+        return read_snapshot(caller=caller, advisor_id=advisor, customer_id=customer)
+
+    assert (snapshot()["total"], snapshot()["stale"]) == ("77.00", False)
+    core_server.pause()
+    began = time.monotonic()
+    # Who had the customer at the last load goes on for an hour; nobody else is let in meanwhile.
+    assert (snapshot()["total"], snapshot()["stale"]) == ("77.00", False)
+    leased.drop([place_of("default", "wei", "alice")])
+    assert (snapshot()["total"], snapshot()["stale"]) == ("77.00", True)
+    refused(lambda: snapshot(customer="bob"))
+    refused(lambda: snapshot("lin"))
+    assert time.monotonic() - began < 5
+    leased.client().delete(keys.SNAPSHOT_SEEN(advisor_id="wei", customer_id="alice"))
+    refused(snapshot)

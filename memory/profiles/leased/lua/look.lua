@@ -1,0 +1,19 @@
+-- A cached value, or the lease to make it: one maker a key, whoever else asks meanwhile may wait.
+--
+-- KEYS[1]  value; KEYS[2] lease
+-- ARGV[1]  a fresh random token: becomes the lease where nobody holds one
+-- ARGV[2]  lifetime of a lease, milliseconds
+-- RETURNS  {value} | {false, token} for the maker | {false, false} while somebody else is at it
+-- A hit writes nothing.
+local token, lifetime = ARGV[1], ARGV[2]
+local value = redis.call('GET', KEYS[1])
+if value then
+    return {value}
+end
+if redis.call('SET', KEYS[2], token, 'NX', 'PX', lifetime) then
+    return {false, token}
+end
+if redis.call('PTTL', KEYS[2]) < 0 then
+    redis.call('PEXPIRE', KEYS[2], lifetime)
+end
+return {false, false}

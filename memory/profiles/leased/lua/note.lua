@@ -1,0 +1,9 @@
+-- Notes that something was so, or tells whether it was noted and is not forgotten yet.
+--
+-- KEYS[1]  the note
+-- ARGV[1]  lifetime in milliseconds, 0 to ask only
+-- RETURNS  1 when there is a note now, else 0
+if tonumber(ARGV[1]) > 0 then
+    redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
+end
+return redis.call('EXISTS', KEYS[1])
