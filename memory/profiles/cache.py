@@ -1,11 +1,16 @@
 """The profile caches: read, fill, drop. One round trip each, for any number of profiles.
 
+One loader. Of many who miss one profile the first is told to load it, and the others to wait; a loader that died, or
+takes longer than its lease (1 s), has a successor, and both may fill. That MySQL has no such profile is kept beside the
+generation for 5 s, so whoever creates it deletes that too.
+
 Race safety. A reader that misses is given a generation. A writer deletes value and generation in one command after
 its commit. A fill names the generation of its miss and is kept only while that is still there: a reader that read
 MySQL before a writer's commit cannot put the old value back after it.
 
-On Redis being down or slow: a read is a miss without a generation (MySQL answers, nothing is filled), a drop is left
-to the sweeper. After a restart an old value can be served until the sweeper's next round, about a second.
+On Redis being down or slow: a read is a miss without a generation (MySQL answers, nothing is filled and nobody
+waits), a drop is left to the sweeper. After a restart an old value can be served until the sweeper's next round, about
+a second.
 """
 
 from __future__ import annotations
@@ -14,7 +19,9 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Protocol
 
 from redis.exceptions import ResponseError
@@ -25,6 +32,9 @@ from memory.profiles import keys
 from memory.profiles.models import Layer
 
 logger = logging.getLogger(__name__)
+
+_LEASE_MS = int(keys.LEASE_SECONDS * 1000)
+_MISSING_MS = keys.MISSING_SECONDS * 1000
 
 _read = Script.beside(__file__, "read")
 _fill = Script.beside(__file__, "fill")
@@ -69,12 +79,25 @@ class Slot:
         )
 
 
+class Part(IntEnum):
+    """As `lua/read.lua` gives it: the value is there; load it; somebody loads it; MySQL had none a moment ago."""
+
+    HIT = 0
+    LOAD = 1
+    WAIT = 2
+    NONE = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """document: what the cache held, or None. generation: with which a missing one may be filled; "" for never."""
+    """document: what the cache held, or None. generation: with which a missing one may be filled; "" for never.
+
+    part: what to do about a missing one.
+    """
 
     document: dict[str, Any] | None
     generation: str = ""
+    part: Part = Part.LOAD
 
 
 def names_of(profile: Named) -> tuple[str, str]:
@@ -92,7 +115,7 @@ def read(slots: Sequence[Slot]) -> list[Found]:
     """What the cache holds of these profiles. One round trip; with Redis away all are missing and not to be filled."""
     names = [name for slot in slots for name in slot.names]
     try:
-        answer = _read(state(), names, [secrets.token_hex(8), keys.GENERATION_SECONDS * 1000])
+        answer = _read(state(), names, [secrets.token_hex(8), keys.GENERATION_SECONDS * 1000, _LEASE_MS])
     except RedisUnavailable:
         return [Found(None)] * len(slots)
     except ResponseError as error:
@@ -102,12 +125,12 @@ def read(slots: Sequence[Slot]) -> list[Found]:
         logger.warning("a profile key holds something else: deleted")
         _drop_names(names)
         return [Found(None)] * len(slots)
-    return [_found(slot, answer[2 * at], answer[2 * at + 1]) for at, slot in enumerate(slots)]
+    return [_found(slot, *answer[3 * at : 3 * at + 3]) for at, slot in enumerate(slots)]
 
 
-def _found(slot: Slot, value: str | None, generation: str | None) -> Found:
+def _found(slot: Slot, value: str | None, generation: str | None, part: int) -> Found:
     if not value:
-        return Found(None, generation or "")
+        return Found(None, generation or "", Part(part) if generation else Part.LOAD)
     try:
         document = json.loads(value)
     except ValueError:
@@ -116,22 +139,39 @@ def _found(slot: Slot, value: str | None, generation: str | None) -> Found:
         logger.warning("a %s profile key holds something else: deleted", slot.layer)
         _drop_names(slot.names)
         return Found(None)
-    return Found(document)
+    return Found(document, "", Part.HIT)
 
 
-def fill(entries: Iterable[tuple[Slot, str, dict[str, Any]]]) -> int:
-    """Keeps documents under the generations of their misses. One round trip; answers how many were kept."""
+def fill(entries: Iterable[tuple[Slot, str, dict[str, Any] | None]]) -> int:
+    """Keeps documents, or that there is none, under the generations of their misses.
+
+    One round trip; answers how many were kept.
+    """
     wanted = [(slot, generation, document) for slot, generation, document in entries if generation]
     if not wanted:
         return 0
     names = [name for slot, _generation, _document in wanted for name in slot.names]
-    values = [
-        value for slot, generation, document in wanted for value in (generation, canonical_json(document), slot.ttl_ms)
-    ]
+    values: list[Any] = []
+    for slot, generation, document in wanted:
+        text, lifetime = ("", _MISSING_MS) if document is None else (canonical_json(document), slot.ttl_ms)
+        values += (generation, text, lifetime)
     try:
         return int(_fill(state(), names, values))
     except RedisUnavailable:
         return 0
+
+
+def give_up(misses: Iterable[tuple[Slot, str]]) -> None:
+    """Of who was told to load and could not: the next reader need not wait for the lease's end. One round trip."""
+    names: list[str] = []
+    values: list[Any] = []
+    for slot, generation in misses:
+        if generation:
+            names += slot.names
+            values += (generation, "", 0)
+    if names:
+        with suppress(RedisUnavailable):
+            _fill(state(), names, values)
 
 
 def drop(profiles: Iterable[Named]) -> None:

@@ -1,6 +1,8 @@
 """Reads of profiles: from the cache where it holds them, else from MySQL, which answers alone when Redis is away.
 
-Costs. A hit is 1 round trip and no SQL (an advisor's assignment is 1 SQL before it). A miss is 2 round trips and
+Costs. A hit is 1 round trip and no SQL (an advisor's assignment is 1 SQL before it); so is, for 5 s, a profile that is
+not there. Of many readers who miss at once one loads, and the others look again until it has (1 round trip each). A
+miss is 2 round trips and
 1 SQL for each layer read; an l1 whose core fields are due for a look costs the sync's queries on top (4 and no new
 version, when nothing has changed). Risk's read
 of l3 is 1 SQL and no round trip: what is risk's alone is in MySQL only.
@@ -12,10 +14,10 @@ rollback would take back but not out of the cache.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from django.db import DatabaseError, transaction
 
@@ -23,7 +25,8 @@ from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
 from guard.access.models import Agent
 from guard.access.services import Caller
-from memory.profiles import cache, documents, history, policies
+from memory.profiles import cache, documents, history, keys, policies
+from memory.profiles.cache import Part
 from memory.profiles.core_sync import is_due, sync_l1_from_core
 from memory.profiles.documents import Document
 from memory.profiles.history import Of
@@ -39,6 +42,11 @@ from memory.profiles.models import (
 logger = logging.getLogger(__name__)
 
 Loader = Callable[[], Document | None]
+
+# Seconds that a reader waits for another one's load before it reads MySQL too: a lease, and a successor's load.
+PATIENCE = keys.LEASE_SECONDS + 0.5
+# Seconds after which it looks again, the last one again and again.
+_PAUSES = (0.005, 0.01, 0.02, 0.04, 0.05)
 
 
 def read_l1(
@@ -216,21 +224,44 @@ def _there(document: Document | None, missing: str) -> Document:
 
 
 def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Document | None]:
-    """1. Ask the cache for all at once; 2. load what it lacks; 3. fill that under the generations of step 1."""
+    """1. Ask the cache for all at once; 2. load what it lacks and nobody else loads; 3. fill that under the generations
+    of step 1; 4. of what somebody else loads, ask again in a moment, and after PATIENCE seconds load it anyway."""
     if transaction.get_connection().in_atomic_block:
         return [load() for _slot, load in wanted]
-    found = cache.read([slot for slot, _load in wanted])
-    answer: list[Document | None] = []
-    fresh: list[tuple[cache.Slot, str, dict[str, Any]]] = []
-    for (slot, load), hit in zip(wanted, found, strict=True):
-        document = hit.document
-        if document is None:
-            document = load()
-            if document is not None:
-                fresh.append((slot, hit.generation, document))
-        answer.append(document)
-    cache.fill(fresh)
-    return answer
+    answer: list[Document | None] = [None] * len(wanted)
+    places, turn, patient_until = list(range(len(wanted))), 0, 0.0
+    while True:
+        found = cache.read([wanted[place][0] for place in places])
+        loads, waits = [], []
+        for place, hit in zip(places, found, strict=True):
+            answer[place] = hit.document
+            if hit.part is Part.LOAD:
+                loads.append((place, hit.generation))
+            elif hit.part is Part.WAIT:
+                waits.append((place, hit.generation))
+        if waits:
+            patient_until = patient_until or time.monotonic() + PATIENCE
+            if time.monotonic() >= patient_until:
+                loads, waits = loads + waits, []
+        if loads:
+            _load(wanted, loads, answer)
+        if not waits:
+            return answer
+        time.sleep(_PAUSES[min(turn, len(_PAUSES) - 1)])
+        places, turn = [place for place, _generation in waits], turn + 1
+
+
+def _load(
+    wanted: Sequence[tuple[cache.Slot, Loader]], loads: Sequence[tuple[int, str]], answer: list[Document | None]
+) -> None:
+    """Into `answer`, and into the cache."""
+    try:
+        for place, _generation in loads:
+            answer[place] = wanted[place][1]()
+    except BaseException:
+        cache.give_up([(wanted[place][0], generation) for place, generation in loads])
+        raise
+    cache.fill([(wanted[place][0], generation, answer[place]) for place, generation in loads])
 
 
 def _l1(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:

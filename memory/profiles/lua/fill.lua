@@ -1,7 +1,8 @@
--- Keeps values that were read from MySQL, each only if no writer has invalidated it since the reader's miss.
+-- Keeps what was read from MySQL, each only if no writer has invalidated it since the reader's miss; its lease ends.
 --
 -- KEYS     value 1, generation 1, value 2, generation 2, ...
--- ARGV     for each pair: the generation seen at the miss, the value, its lifetime in milliseconds
+-- ARGV     for each pair: the generation seen at the miss, the value ('' for none), its lifetime in milliseconds
+--          (for none: how long that is remembered; 0 gives the lease back and keeps nothing)
 -- RETURNS  how many were kept
 -- A generation that has gone (invalidated, expired, lost) is not the one that was seen: nothing is kept.
 local kept = 0
@@ -9,9 +10,18 @@ local argument = 1
 for index = 1, #KEYS, 2 do
     local value_key, generation_key = KEYS[index], KEYS[index + 1]
     local seen, value, lifetime = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2]
-    if redis.call('GET', generation_key) == seen then
-        redis.call('SET', value_key, value, 'PX', lifetime)
-        kept = kept + 1
+    local held = redis.call('GET', generation_key)
+    if held and string.match(held, '^(%S+) ') == seen then
+        if value ~= '' then
+            redis.call('SET', value_key, value, 'PX', lifetime)
+            redis.call('SET', generation_key, seen .. ' 0', 'KEEPTTL')
+            kept = kept + 1
+        elseif lifetime ~= '0' then
+            redis.call('SET', generation_key, seen .. ' none', 'PX', lifetime)
+            kept = kept + 1
+        else
+            redis.call('SET', generation_key, seen .. ' 0', 'KEEPTTL')
+        end
     end
     argument = argument + 3
 end

@@ -45,6 +45,7 @@ def test_a_miss_fills_exactly_the_named_key_and_a_hit_costs_one_round_trip_and_n
     own_redis_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_l1(occupation="teacher")
+    read_l1()  # the server knows the scripts from here on
     CustomerProfileL1.objects.update(core_synced_at=now())
     with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
         assert read_l1()["occupation"] == "teacher"
