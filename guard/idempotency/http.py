@@ -13,9 +13,10 @@ from django.http.response import HttpResponseBase
 from ninja import NinjaAPI
 
 from config.base.offload import in_thread
+from config.base.redis import RedisUnavailable
 from guard.access.services import Caller
 from guard.idempotency import keeper as keeping
-from guard.idempotency.records import MAX_BODY, Answer, Claim, begin, digest_of, subject_of
+from guard.idempotency.records import MAX_BODY, Answer, Claim, begin, digest_of, subject_of, tell_not_kept
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -77,8 +78,16 @@ def _end(request: HttpRequest, response: HttpResponseBase | None) -> None:
     keeping.keeper.drop(claim)
     if response is None or not 200 <= response.status_code < 300:
         claim.free()
+        return
+    answer = _answer(response)
+    try:
+        kept = claim.put(answer)
+    except RedisUnavailable:
+        # The work is done and its caller is told so; nobody waits for what is kept for repeats.
+        keeping.keeper.keep_answer(claim, answer)
     else:
-        claim.save(_answer(response))
+        if not kept:
+            tell_not_kept()
 
 
 def _answer(response: HttpResponseBase) -> Answer:

@@ -1,4 +1,5 @@
-"""One thread of this process renews the leases of all requests at work: most are over before theirs is due."""
+"""One thread of this process renews the leases of all requests at work: most are over before theirs is due. It also
+keeps answers that could not be kept at once, for Redis was slow or away at that moment."""
 
 from __future__ import annotations
 
@@ -6,15 +7,27 @@ import logging
 import os
 import threading
 import time
+from dataclasses import dataclass
 
 from config.base.redis import RedisUnavailable
 from guard.idempotency import records
-from guard.idempotency.records import Claim
+from guard.idempotency.records import Answer, Claim
 
 logger = logging.getLogger(__name__)
 
 # No request works longer. Should one's end have been missed, its key is free so much later, and not never.
 LONGEST_SECONDS = 900.0
+# Answers that wait for Redis, at most 256 KiB each; more are not kept.
+MOST_WAITING = 64
+
+
+@dataclass
+class _Held:
+    """due: when to renew, or to try again; end: when to give up (time.monotonic()). answer: of work that is done."""
+
+    due: float
+    end: float
+    answer: Answer | None = None
 
 
 class Keeper:
@@ -22,51 +35,75 @@ class Keeper:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._due: dict[Claim, tuple[float, float]] = {}  # when to renew, when to give it up
+        self._held: dict[Claim, _Held] = {}
         self._some = threading.Event()
         self._thread: threading.Thread | None = None
 
     def keep(self, claim: Claim) -> None:
+        """Renews the claim until `drop`."""
+        now = time.monotonic()
+        self._take(claim, _Held(now + records.lease() / 3, now + LONGEST_SECONDS))
+
+    def keep_answer(self, claim: Claim, answer: Answer) -> None:
+        """Puts the answer as soon as Redis takes it, for as long as the key is still the claim's: until then a repeat
+        is told that the work goes on."""
         now = time.monotonic()
         with self._lock:
-            self._due[claim] = (now + records.LEASE_SECONDS / 3, now + LONGEST_SECONDS)
+            waiting = sum(held.answer is not None for held in self._held.values())
+        if waiting >= MOST_WAITING:
+            records.tell_not_kept()
+            return
+        self._take(claim, _Held(now, now + LONGEST_SECONDS, answer))
+
+    def drop(self, claim: Claim) -> None:
+        with self._lock:
+            self._held.pop(claim, None)
+
+    def _take(self, claim: Claim, held: _Held) -> None:
+        with self._lock:
+            self._held[claim] = held
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="idempotency-leases", daemon=True)
                 self._thread.start()
         self._some.set()
 
-    def drop(self, claim: Claim) -> None:
-        with self._lock:
-            self._due.pop(claim, None)
-
     def _run(self) -> None:
         while True:
             self._some.wait()
-            time.sleep(records.LEASE_SECONDS / 15)
+            time.sleep(records.lease() / 15)
             try:
-                self._renew_due()
+                self._look()
             except Exception:
                 # A lease that is not renewed ends; the others must not end with it.
                 logger.exception("renewing the leases of requests failed")
 
-    def _renew_due(self) -> None:
+    def _look(self) -> None:
         now = time.monotonic()
         with self._lock:
-            if not self._due:
+            if not self._held:
                 self._some.clear()
-            for claim in [claim for claim, (_, end) in self._due.items() if end <= now]:
-                del self._due[claim]
-            due = [claim for claim, (at, _) in self._due.items() if at <= now]
-        for claim in due:
+            for claim in [claim for claim, held in self._held.items() if held.end <= now]:
+                if self._held.pop(claim).answer is not None:
+                    records.tell_not_kept()
+            due = [(claim, held) for claim, held in self._held.items() if held.due <= now]
+        for claim, held in due:
             try:
-                kept = claim.renew()
+                goes_on = claim.renew() if held.answer is None else self._put(claim, held.answer)
             except RedisUnavailable:
                 continue  # again at the next turn
             with self._lock:
-                if not kept:
-                    self._due.pop(claim, None)  # somebody else has it: what this one answers is not kept
-                elif claim in self._due:
-                    self._due[claim] = (time.monotonic() + records.LEASE_SECONDS / 3, self._due[claim][1])
+                if self._held.get(claim) is not held:
+                    continue  # over meanwhile
+                if goes_on:
+                    held.due = time.monotonic() + records.lease() / 3
+                else:
+                    del self._held[claim]  # somebody else has it: what this one answers is not kept
+
+    def _put(self, claim: Claim, answer: Answer) -> bool:
+        """Errors: RedisUnavailable."""
+        if not claim.put(answer, patience=records.PATIENCE):
+            records.tell_not_kept()
+        return False
 
 
 keeper = Keeper()

@@ -1,13 +1,13 @@
 """Redis keys of idempotency."""
 
-from config.base.keys import Key
+from django.conf import settings
 
-KEPT_SECONDS = 24 * 3600
+from config.base.keys import Key
 
 IDEM = Key(
     "guard:idem:{actor_id}:{key}",
     "hash",
-    ttl=KEPT_SECONDS,
+    ttl=settings.IDEMPOTENCY_KEPT_SECONDS,
     writers="guard.idempotency",
     readers="guard.idempotency",
     on_loss="a repeat does its work anew; entry ids, If-Match and session ids still refuse doing it twice",

@@ -18,7 +18,7 @@ from config.base.fields import canonical_json
 from config.base.ids import check_id
 from config.base.redis import Client, RedisUnavailable, Script
 from guard.access.services import Caller
-from guard.idempotency.keys import IDEM, KEPT_SECONDS
+from guard.idempotency.keys import IDEM
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ _free = Script.beside(__file__, "free")
 
 # Seconds for connecting and for each answer: a hanging server costs a caller this wait, the next ones nothing.
 TIMEOUT = 0.08
-# How long a key stays taken when its holder died. Renewed at a third of it.
-LEASE_SECONDS = 15.0
+# For what no caller waits for, in the keeper's thread: a server that is only slow must not take a lease or an answer.
+PATIENCE = 1.0
 MAX_BODY = 256 * 1024  # bytes of an answer that are kept; of a larger one it is kept that the work was done
 RETRY_AFTER = 1  # s, for who comes while the first is at work
 
@@ -67,30 +67,36 @@ class Claim:
     token: str
 
     def renew(self) -> bool:
-        """Once; the hook does it while the work runs. False where the key is not ours any more.
+        """Once; the keeper does it while the work runs. False where the key is not ours any more.
 
-        Errors: RedisUnavailable.
+        Errors: RedisUnavailable within PATIENCE.
         """
-        return bool(_renew(_redis(), [self.key], [self.agent, self.token, _ms(LEASE_SECONDS)]))
+        return bool(_renew(_redis(PATIENCE), [self.key], [self.agent, self.token, lease_ms()]))
 
-    def save(self, answer: Answer) -> bool:
-        """The work was done and this was answered. False where it could not be kept: a repeat, once the lease is over,
-        does the work anew. Never raises for an outage: what was done was done, and its caller is told so."""
-        args: list[Any] = [self.agent, self.token, _ms(KEPT_SECONDS), answer.status, canonical_json(answer.headers)]
+    def put(self, answer: Answer, *, patience: float = TIMEOUT) -> bool:
+        """The work was done and this was answered. False where the key is not ours any more, or has this answer.
+
+        Errors: RedisUnavailable within `patience` s; it may have been put all the same.
+        """
+        kept = settings.IDEMPOTENCY_KEPT_SECONDS * 1000
+        args: list[Any] = [self.agent, self.token, kept, answer.status, canonical_json(answer.headers)]
         if answer.body is not None:
             args.append(answer.body)
+        return bool(_save(_redis(patience), [self.key], args))
+
+    def save(self, answer: Answer) -> bool:
+        """As `put`; False too where it could not be kept: a repeat, once the lease is over, does the work anew. Never
+        raises for an outage: what was done was done, and its caller is told so."""
         try:
-            if _save(_redis(), [self.key], args):
-                return True
+            return self.put(answer)
         except RedisUnavailable:
-            pass
-        logger.warning("an answer could not be kept for repeats of its request")
-        return False
+            tell_not_kept()
+            return False
 
     def free(self) -> bool:
         """Nothing was done. Harmless when Redis is away: the lease ends it."""
         try:
-            return bool(_free(_redis(), [self.key], [self.agent, self.token]))
+            return bool(_free(_redis(TIMEOUT), [self.key], [self.agent, self.token]))
         except RedisUnavailable:
             return False
 
@@ -119,8 +125,8 @@ def begin(caller: Caller, key: str, digest: str, about: str = "") -> Claim | Ans
     """
     name = IDEM(caller.tenant, actor_id=caller.actor_id, key=check_id("Idempotency-Key", key))
     token = secrets.token_hex(16)
-    args = [caller.agent, token, digest, _ms(LEASE_SECONDS), about, _ms(KEPT_SECONDS)]
-    reply: list[Any] = _begin(_redis(), [name], args)
+    args = [caller.agent, token, digest, lease_ms(), about, settings.IDEMPOTENCY_KEPT_SECONDS * 1000]
+    reply: list[Any] = _begin(_redis(TIMEOUT), [name], args)
     if reply[0] == "RUN":
         return Claim(name, caller.agent, token)
     if reply[0] == "OTHER":
@@ -133,9 +139,18 @@ def begin(caller: Caller, key: str, digest: str, about: str = "") -> Claim | Ans
     return answer
 
 
-def _redis() -> Client:
-    return base_redis.client_for(settings.REDIS_URL, timeout=TIMEOUT)
+def tell_not_kept() -> None:
+    logger.warning("an answer could not be kept for repeats of its request")
 
 
-def _ms(seconds: float) -> int:
-    return max(1, int(seconds * 1000))
+def lease() -> float:
+    """Seconds that a key stays taken when its holder died. Renewed at a third of it."""
+    return float(settings.IDEMPOTENCY_LEASE_SECONDS)
+
+
+def lease_ms() -> int:
+    return max(1, int(lease() * 1000))
+
+
+def _redis(timeout: float) -> Client:
+    return base_redis.client_for(settings.REDIS_URL, timeout=timeout)
