@@ -1,0 +1,195 @@
+"""What a statement may be made of: a list of what is allowed, so that what nobody thought of is refused.
+
+sqlglot parses whatever it knows; each node of the tree must be of a kind named here, and of the kinds that carry
+options (a SELECT's `INTO`, a table's `USE INDEX`) each option too. Functions are nodes: what is not here, sleeps,
+locks, files, sessions, regular expressions, is refused by not being here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from sqlglot import exp
+
+from memory.core.personal import CATALOGUE, Sort
+
+MAX_NODES = 3000
+MAX_DEPTH = 60
+MAX_TABLES = 16
+
+_SHAPE: tuple[type[exp.Expr], ...] = (
+    exp.Select, exp.Union, exp.Intersect, exp.Except, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join, exp.Table,
+    exp.TableAlias, exp.Column, exp.Identifier, exp.Alias, exp.Star, exp.Where, exp.Group, exp.Having, exp.Order,
+    exp.Ordered, exp.Limit, exp.Offset, exp.Distinct, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Exists,
+)  # fmt: skip
+_OPERATORS: tuple[type[exp.Expr], ...] = (
+    exp.And, exp.Or, exp.Xor, exp.Not, exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is,
+    exp.In, exp.Between, exp.Like, exp.Escape, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg,
+    exp.Case, exp.If, exp.Interval, exp.Var,
+)  # fmt: skip
+_FUNCTIONS: tuple[type[exp.Expr], ...] = (
+    exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.StddevPop, exp.Stddev, exp.StddevSamp, exp.Variance,
+    exp.VariancePop, exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least,
+    exp.Upper, exp.Lower, exp.Length, exp.Substring, exp.Left, exp.Right, exp.Trim, exp.Concat, exp.Year, exp.Month,
+    exp.Day, exp.DayOfMonth, exp.Quarter, exp.Date, exp.TsOrDsToDate, exp.TsOrDsToTimestamp, exp.TimeToStr,
+    exp.DateDiff, exp.DateAdd, exp.DateSub, exp.Cast, exp.DataType, exp.DataTypeParam, exp.CurrentDate,
+    exp.CurrentTimestamp, exp.UtcTimestamp, exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank,
+    exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Ntile,
+)  # fmt: skip
+NODES: frozenset[type[exp.Expr]] = frozenset((*_SHAPE, *_OPERATORS, *_FUNCTIONS))
+# Functions that sqlglot has no node for.
+NAMED = frozenset({"now"})
+TYPES = frozenset(
+    {
+        exp.DataType.Type.DECIMAL, exp.DataType.Type.BIGINT, exp.DataType.Type.UBIGINT, exp.DataType.Type.INT,
+        exp.DataType.Type.CHAR, exp.DataType.Type.VARCHAR, exp.DataType.Type.TEXT, exp.DataType.Type.DATE,
+        exp.DataType.Type.DATETIME, exp.DataType.Type.TIMESTAMP, exp.DataType.Type.DOUBLE,
+    }
+)  # fmt: skip
+UNITS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "HOUR", "MINUTE", "SECOND"})
+_OPTIONS: dict[type[exp.Expr], frozenset[str]] = {
+    exp.Select: frozenset(
+        {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_"}
+    ),
+    exp.Table: frozenset({"this", "alias"}),
+    exp.Column: frozenset({"this", "table"}),
+    exp.Join: frozenset({"this", "side", "kind", "on", "using"}),
+    exp.Group: frozenset({"expressions"}),
+    exp.Subquery: frozenset({"this", "alias"}),
+    exp.With: frozenset({"expressions"}),
+    exp.CTE: frozenset({"this", "alias"}),
+    exp.TableAlias: frozenset({"this", "columns"}),
+    exp.Distinct: frozenset({"expressions"}),
+    exp.Star: frozenset(),
+    exp.Limit: frozenset({"expression"}),
+    exp.Offset: frozenset({"expression"}),
+    **dict.fromkeys(
+        (exp.Union, exp.Intersect, exp.Except),
+        frozenset({"this", "expression", "distinct", "order", "limit", "offset", "with_"}),
+    ),
+    exp.Window: frozenset({"this", "partition_by", "order", "spec", "over"}),
+    exp.In: frozenset({"this", "expressions", "query"}),
+}
+# ASCII, or Chinese: no two of these are the same to a database and different to us.
+_NAME = re.compile(r"[A-Za-z0-9_\u4e00-\u9fff]{1,64}\Z")
+_STRFTIME = re.compile(r"(?:%[YmdHMSjyuwBbMI-]|[-/ :.年月日A-Za-z0-9])*\Z")
+# Columns that are more than plain somewhere: nothing else may be called so, or a database might take one for the other.
+SPECIAL_NAMES = frozenset(
+    column.name for columns in CATALOGUE.values() for column in columns.values() if column.sort is not Sort.PLAIN
+)
+
+
+class Refusal(Exception):
+    """Why a statement is not run. detail: a sentence without anything that the statement holds but its own names."""
+
+    def __init__(self, code: str, detail: str, columns: tuple[str, ...] = ()) -> None:
+        super().__init__(code)
+        self.code, self.detail, self.columns = code, detail, columns
+
+
+def forbidden(detail: str) -> Refusal:
+    return Refusal("SQL_FORBIDDEN", detail)
+
+
+def check_tree(tree: exp.Expr) -> None:
+    """Errors: Refusal (SQL_FORBIDDEN, SQL_TOO_COMPLEX)."""
+    tables = 0
+    for number, (node, depth) in enumerate(_walk(tree)):
+        if number > MAX_NODES or depth > MAX_DEPTH:
+            raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_NODES} parts, {MAX_DEPTH} deep")
+        tables += isinstance(node, exp.Table)
+        if tables > MAX_TABLES:
+            raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_TABLES} tables")
+        _check_node(node)
+
+
+def _walk(tree: exp.Expr) -> Iterator[tuple[exp.Expr, int]]:
+    stack: list[tuple[exp.Expr, int]] = [(tree, 0)]
+    while stack:
+        node, depth = stack.pop()
+        yield node, depth
+        stack.extend((child, depth + 1) for child in node.iter_expressions())
+
+
+def _check_node(node: exp.Expr) -> None:
+    kind = type(node)
+    if kind is exp.Anonymous:
+        if str(node.this).lower() not in NAMED:
+            raise forbidden(f"the function {str(node.this)[:40]} is not among those allowed")
+        return
+    if kind not in NODES:
+        raise forbidden(f"{kind.__name__} is not among what a statement may have")
+    options = _OPTIONS.get(kind)
+    if options is not None and (extra := {name for name, value in node.args.items() if value} - options):
+        raise forbidden(f"{kind.__name__} with {', '.join(sorted(extra))} is not allowed")
+    check = _CHECKS.get(kind)
+    if check is not None:
+        check(node)
+
+
+def _check_identifier(node: exp.Expr) -> None:
+    if not _NAME.match(node.name):
+        raise forbidden("a name has other characters than letters, digits and _, or more than 64")
+
+
+def _check_alias(node: exp.Expr) -> None:
+    own = isinstance(node.this, exp.Column) and node.this.name.lower() == node.alias.lower()
+    if node.alias.lower() in SPECIAL_NAMES and not own:
+        raise forbidden(f"nothing else may be called {node.alias}")
+
+
+def _check_table_alias(node: exp.Expr) -> None:
+    if any(column.name.lower() in SPECIAL_NAMES for column in node.args.get("columns") or ()):
+        raise forbidden("a list of columns may not give the name of a personal column")
+    own = isinstance(node.parent, exp.Table) and node.parent.name.lower() == node.name.lower()
+    if node.name.lower() in CATALOGUE and not own:
+        raise forbidden(f"nothing else may be called {node.name}")
+
+
+def _check_join(node: exp.Expr) -> None:
+    if node.args.get("side") not in (None, "", "LEFT", "RIGHT") or node.args.get("kind") not in (
+        None, "", "INNER", "OUTER", "CROSS",
+    ):  # fmt: skip
+        raise forbidden("joins are inner, left, right and cross")
+
+
+def _check_limit(node: exp.Expr) -> None:
+    number = node.args.get("expression")
+    if not isinstance(number, exp.Literal) or number.is_string or not number.name.isdigit() or len(number.name) > 9:
+        raise forbidden("LIMIT and OFFSET take a whole number")
+
+
+def _check_literal(node: exp.Expr) -> None:
+    if node.args.get("is_string") and any(ord(char) < 32 for char in node.name):
+        raise forbidden("a text has a control character")
+
+
+def _check_type(node: exp.Expr) -> None:
+    if node.this not in TYPES:
+        raise forbidden("CAST to that type is not allowed")
+
+
+def _check_var(node: exp.Expr) -> None:
+    if node.name.upper() not in UNITS:
+        raise forbidden("a word that is not among what a statement may have")
+
+
+def _check_format(node: exp.Expr) -> None:
+    form = node.args.get("format")
+    if not isinstance(form, exp.Literal) or not _STRFTIME.match(form.name):
+        raise forbidden("DATE_FORMAT takes a plain format, such as '%Y-%m'")
+
+
+_CHECKS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
+    exp.Identifier: _check_identifier,
+    exp.Alias: _check_alias,
+    exp.TableAlias: _check_table_alias,
+    exp.Join: _check_join,
+    exp.Limit: _check_limit,
+    exp.Offset: _check_limit,
+    exp.Literal: _check_literal,
+    exp.DataType: _check_type,
+    exp.Var: _check_var,
+    exp.TimeToStr: _check_format,
+}

@@ -1,0 +1,184 @@
+"""What becomes of a statement: one function from text to verdict. It asks no database, and refuses by an exception of
+its own that never leaves it.
+
+What runs is never the text: it is the judged tree, written anew (rewriting.py). So comments, hints and whatever the
+parser and the database would read differently have no way to the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+
+from config.base.clock import business_date
+from memory.core.personal import CATALOGUE
+from memory.profiles.queries.aliases import expand_aliases, move_having, move_having_back
+from memory.profiles.queries.allowed import Refusal, check_tree, forbidden
+from memory.profiles.queries.reach import Output, Reached, reach
+
+# The parser tells of what it does not know with the text itself: that belongs into no log.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)
+
+DIALECTS = ("mysql", "postgres", "sqlite")
+MAX_CHARS = 10_000
+_HIDING = ("/*!", "/*m!", "/*+")
+_SCHEMA: dict[str, object] = {table: dict.fromkeys(columns, "VARCHAR") for table, columns in CATALOGUE.items()}
+_KNOWN = frozenset({*CATALOGUE, *(name for columns in CATALOGUE.values() for name in columns)})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """code: '' is allowed. tables, columns: of the core that the statement reaches, however it calls them, also where
+    it is refused, as far as that was found out. personal: those of the columns that need a grant, for how they are
+    used. statement: qualified, to be rewritten; None where it is refused."""
+
+    code: str = ""
+    detail: str = ""
+    normalised: str = ""
+    fingerprint: str = ""
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    personal: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    statement: exp.Query | None = field(default=None, repr=False)
+
+    @property
+    def allowed(self) -> bool:
+        return not self.code
+
+
+def judge(sql: str, *, dialect: str = "mysql", granted: Collection[str] = (), moment: datetime) -> Verdict:
+    """granted: full names of columns that this analyst may see. moment: what NOW() and CURRENT_DATE stand for.
+
+    Cost: some milliseconds for a page of SQL; text, nodes, depth and tables are bounded. Never raises for a text.
+    """
+    normalised = ""
+    reached = Reached()
+    try:
+        tree = _parsed(sql, dialect)
+        names = _output_names(tree)
+        check_tree(tree)
+        _prepare(tree, moment)
+        expand_aliases(tree)
+        tree = _qualified(tree, dialect)
+        check_tree(tree)
+        reached = reach(tree)
+        normalised = _normalised(tree)
+        if reached.personal and (wanted := [name for name in reached.personal if name not in granted]):
+            raise Refusal("SQL_PERSONAL_COLUMN", f"it reaches {', '.join(wanted)}, and there is no grant for that")
+    except Refusal as refusal:
+        return Verdict(
+            refusal.code, refusal.detail, normalised, _fingerprint(normalised), reached.tables, reached.columns,
+            reached.personal,
+        )  # fmt: skip
+    except RecursionError:
+        return Verdict("SQL_TOO_COMPLEX", "it is too deep")
+    outputs = tuple(
+        Output(names.get(output.name, output.name), output.kind, output.linking) for output in reached.outputs
+    )
+    return Verdict(
+        "", "", normalised, _fingerprint(normalised), reached.tables, reached.columns, reached.personal, outputs, tree
+    )
+
+
+def _parsed(sql: str, dialect: str) -> exp.Query:
+    if dialect not in DIALECTS:
+        raise Refusal("SQL_INVALID", f"dialect is one of {', '.join(DIALECTS)}")
+    if len(sql) > MAX_CHARS:
+        raise Refusal("SQL_TOO_COMPLEX", f"the text has {len(sql)} characters; at most {MAX_CHARS}")
+    if any((ord(char) < 32 and char not in "\t\r\n") or ord(char) == 127 for char in sql):
+        raise forbidden("the text has a control character")
+    if any(0xD800 <= ord(char) < 0xE000 for char in sql):
+        raise forbidden("the text has half of a surrogate pair")
+    if any(mark in sql.lower() for mark in _HIDING):
+        raise forbidden("/*! … */, /*M! … */ and /*+ … */ may stand nowhere in the text")
+    try:
+        found = sqlglot.parse(sql, read=dialect)
+    except (SqlglotError, ValueError, AttributeError, TypeError, IndexError, KeyError):
+        raise Refusal("SQL_INVALID", "it cannot be parsed") from None
+    trees = [tree for tree in found if tree is not None]
+    if len(trees) != 1 or len(found) > 2:
+        raise Refusal("SQL_NOT_ONE_SELECT", f"the text has {len(trees)} statements")
+    [tree] = trees
+    while isinstance(tree, exp.Subquery) and set(filter(tree.args.get, tree.args)) == {"this"}:
+        tree = tree.this
+    if not isinstance(tree, exp.Select | exp.SetOperation):
+        raise Refusal("SQL_NOT_ONE_SELECT", "the statement is no SELECT")
+    return tree.copy()
+
+
+def _output_names(tree: exp.Query) -> dict[str, str]:
+    """Names of the answer's columns as they were written, by how they are compared."""
+    return {one.alias.lower(): one.alias for one in tree.selects if isinstance(one, exp.Alias)}
+
+
+def _prepare(tree: exp.Expr, moment: datetime) -> None:
+    """Names in lower case, as columns are compared; `now` becomes the moment, so that a statement run again later can
+    be explained."""
+    for node in list(tree.walk()):
+        node.pop_comments()
+        if isinstance(node, exp.Identifier):
+            node.set("this", node.name.lower())
+        elif isinstance(node, exp.CurrentTimestamp | exp.UtcTimestamp | exp.Anonymous):
+            if isinstance(node, exp.Anonymous) and node.expressions:
+                raise forbidden("NOW takes nothing")
+            node.replace(exp.Literal.string(moment.strftime("%Y-%m-%d %H:%M:%S")))
+        elif isinstance(node, exp.CurrentDate):
+            node.replace(exp.Literal.string(business_date(moment).isoformat()))
+    for select in tree.find_all(exp.Select):
+        # Else a text would give its column its own words for a name.
+        for place, one in enumerate(select.selects):
+            if not isinstance(one, exp.Alias | exp.Column | exp.Star):
+                select.expressions[place].replace(exp.alias_(one.copy(), f"_col_{place}"))
+
+
+def _qualified(tree: exp.Query, dialect: str) -> exp.Query:
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            raise forbidden("a table is named by its name")
+    ctes = {cte.alias for cte in tree.find_all(exp.CTE)}
+    if unknown := sorted({table.name for table in tree.find_all(exp.Table)} - ctes - set(CATALOGUE)):
+        raise Refusal("SQL_UNKNOWN_NAME", f"there is no table {unknown[0]}; there are {', '.join(CATALOGUE)}")
+    try:
+        # Aliases are expanded before (aliases.py): sqlglot would do it in projections too, where the database does
+        # not, and there the text can double with each of them.
+        move_having(tree)
+        whole = qualify(tree, schema=_SCHEMA, dialect=dialect, expand_alias_refs=False)
+    except (SqlglotError, ValueError, AttributeError, TypeError, IndexError, KeyError) as error:
+        message = str(error).split(" Line:")[0][:120] if isinstance(error, SqlglotError) else "it cannot be resolved"
+        raise Refusal("SQL_UNKNOWN_NAME", message) from None
+    move_having_back(whole)
+    if not isinstance(whole, exp.Query):
+        raise Refusal("SQL_NOT_ONE_SELECT", "the statement is no SELECT")
+    return whole
+
+
+def _normalised(tree: exp.Query) -> str:
+    """Without a single literal, and without a name that the analyst made up: neither can be told of a person then."""
+    copy = tree.copy()
+    names: dict[str, str] = {}
+    for node in list(copy.walk()):
+        if isinstance(node, exp.In) and node.expressions and all(isinstance(e, exp.Literal) for e in node.expressions):
+            node.set("expressions", [exp.Placeholder()])
+        elif isinstance(node, exp.Literal) and not _is_shape(node):
+            node.replace(exp.Placeholder())
+        elif isinstance(node, exp.Identifier) and node.name not in _KNOWN:
+            node.set("this", names.setdefault(node.name, f"x{len(names) + 1}"))
+    return copy.sql("mysql", comments=False, identify=False)
+
+
+def _is_shape(literal: exp.Literal) -> bool:
+    """Formats and precisions are part of what is asked, and checked to be plain."""
+    return isinstance(literal.parent, exp.TimeToStr | exp.DataTypeParam)
+
+
+def _fingerprint(normalised: str) -> str:
+    return hashlib.sha256(normalised.encode()).hexdigest() if normalised else ""

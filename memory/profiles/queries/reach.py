@@ -1,0 +1,246 @@
+"""Which columns of the core a qualified statement reaches, and how it uses those that stand for a person.
+
+Scope by scope, inner ones first: each column is followed to a table of the core, or to an output of an inner query.
+A personal column is reached wherever it is named, for each place where a value can stand can tell it. A linking column
+is followed through derived tables: it may meet its like, group and be counted, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
+
+from memory.core.personal import CATALOGUE, CoreColumn, Kind, Sort
+from memory.profiles.queries.allowed import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of a query's answer. kind: what its values are, None where only the database knows."""
+
+    name: str
+    kind: Kind | None
+    linking: frozenset[str] = frozenset()
+
+
+@dataclass
+class Reached:
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    personal: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass
+class _Walk:
+    outputs: dict[int, list[Output]] = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set)
+    columns: set[str] = field(default_factory=set)
+    personal: set[str] = field(default_factory=set)
+    # of each column node: what stands for a person in it, by full name; nothing where it is plain
+    linking: dict[int, frozenset[str]] = field(default_factory=dict)
+    kinds: dict[int, Kind | None] = field(default_factory=dict)
+
+
+def reach(tree: exp.Query) -> Reached:
+    """Errors: Refusal (SQL_UNKNOWN_NAME) for a column that cannot be followed."""
+    walk = _Walk()
+    try:
+        scopes = traverse_scope(tree)
+    except Exception as error:
+        raise Refusal("SQL_INVALID", "its queries cannot be told apart") from error
+    seen: set[int] = set()
+    for scope in scopes:
+        _sources(walk, scope)
+    for scope in scopes:
+        own = _own_columns(scope)
+        for column in own:
+            _follow(walk, scope, column)
+            seen.add(id(column))
+        walk.outputs[id(scope)] = _outputs(walk, scope)
+    if any(id(column) not in seen for column in tree.find_all(exp.Column)):
+        raise Refusal("SQL_UNKNOWN_NAME", "a column stands where it cannot be followed")
+    for scope in scopes:
+        for column in _own_columns(scope):
+            if walk.linking.get(id(column)) and not _may_stand(walk, scopes, column):
+                walk.personal |= walk.linking[id(column)]
+    root = walk.outputs[id(scopes[-1])]
+    return Reached(tuple(sorted(walk.tables)), tuple(sorted(walk.columns)), tuple(sorted(walk.personal)), tuple(root))
+
+
+def _sources(walk: _Walk, scope: Scope) -> None:
+    for source in scope.sources.values():
+        if isinstance(source, exp.Table):
+            if source.name not in CATALOGUE:
+                raise Refusal("SQL_UNKNOWN_NAME", f"there is no table {source.name}")
+            walk.tables.add(source.name)
+
+
+def _selects(scope: Scope) -> list[exp.Expr]:
+    query = scope.expression
+    return list(query.selects) if isinstance(query, exp.Query) else []
+
+
+def _own_columns(scope: Scope) -> list[exp.Column]:
+    """Column nodes of this query, not those of queries within it."""
+    found: list[exp.Column] = []
+    stack = list(scope.expression.iter_expressions())
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
+            continue
+        if isinstance(node, exp.Column):
+            found.append(node)
+        stack.extend(node.iter_expressions())
+    return found
+
+
+def _follow(walk: _Walk, scope: Scope, column: exp.Column) -> None:
+    if not column.table:
+        _follow_alias(walk, scope, column)
+        return
+    place: Scope | None = scope
+    while place is not None and column.table not in place.sources:
+        # An inner query may use what is around it; a derived table or CTE may not.
+        place = place.parent if place.scope_type in (ScopeType.SUBQUERY, ScopeType.SET_OPERATION) else None
+    source = place.sources[column.table] if place is not None else None
+    if isinstance(source, exp.Table):
+        core = CATALOGUE[source.name].get(column.name)
+        if core is None:
+            raise Refusal("SQL_UNKNOWN_NAME", f"{source.name} has no column {column.name[:64]}")
+        _note(walk, column, core)
+    elif isinstance(source, Scope):
+        output = next((one for one in walk.outputs.get(id(source), ()) if one.name == column.name), None)
+        if output is None:
+            raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} has no column {column.name[:64]}")
+        walk.linking[id(column)] = output.linking
+        walk.kinds[id(column)] = output.kind
+    else:
+        raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} is nothing that can be followed")
+
+
+def _note(walk: _Walk, column: exp.Column, core: CoreColumn) -> None:
+    walk.columns.add(core.full_name)
+    walk.kinds[id(column)] = core.kind
+    walk.linking[id(column)] = frozenset({core.full_name}) if core.sort is Sort.LINKING else frozenset()
+    if core.sort is Sort.PERSONAL:
+        walk.personal.add(core.full_name)
+
+
+def _follow_alias(walk: _Walk, scope: Scope, column: exp.Column) -> None:
+    """A name without a table is one of the query's own outputs, and stands in its ORDER BY."""
+    ordered = column.find_ancestor(exp.Order)
+    if ordered is None or ordered.parent is not scope.expression:
+        raise Refusal("SQL_UNKNOWN_NAME", f"no table has a column {column.name[:64]}")
+    target = next((one for one in _selects(scope) if one.alias_or_name == column.name), None)
+    if target is None:
+        raise Refusal("SQL_UNKNOWN_NAME", f"no table has a column {column.name[:64]}")
+    inner = target.unalias()
+    linking: frozenset[str] = frozenset()
+    for node in inner.find_all(exp.Column):
+        core = None
+        if node is inner or isinstance(inner, exp.Coalesce):
+            source = scope.sources.get(node.table)
+            core = CATALOGUE[source.name].get(node.name) if isinstance(source, exp.Table) else None
+            if isinstance(source, Scope):
+                for one in walk.outputs.get(id(source), ()):
+                    linking |= one.linking if one.name == node.name else frozenset()
+        if core is not None and core.sort is Sort.LINKING:
+            linking |= {core.full_name}
+    walk.linking[id(column)] = linking
+    walk.kinds[id(column)] = None
+
+
+def _linking(walk: _Walk, node: exp.Expr | None) -> frozenset[str]:
+    """What stands for a person in an expression that is nothing but such columns, else nothing."""
+    if isinstance(node, exp.Paren):
+        return _linking(walk, node.this)
+    if isinstance(node, exp.Column):
+        return walk.linking.get(id(node), frozenset())
+    if isinstance(node, exp.Coalesce):
+        parts = [_linking(walk, part) for part in (node.this, *node.expressions)]
+        return frozenset().union(*parts) if all(parts) else frozenset()
+    return frozenset()
+
+
+def _kind(walk: _Walk, node: exp.Expr | None) -> Kind | None:
+    if isinstance(node, exp.Column):
+        return walk.kinds.get(id(node))
+    if isinstance(node, exp.Paren | exp.Min | exp.Max | exp.Coalesce | exp.Nullif | exp.Lag | exp.Lead):
+        return _kind(walk, node.this)
+    if isinstance(node, exp.FirstValue | exp.LastValue | exp.Window):
+        return _kind(walk, node.this)
+    if isinstance(node, exp.TsOrDsToDate | exp.Date):
+        return Kind.DATE
+    if isinstance(node, exp.Sum | exp.Avg) and _kind(walk, node.this) is Kind.MONEY:
+        return Kind.MONEY
+    return None
+
+
+def _outputs(walk: _Walk, scope: Scope) -> list[Output]:
+    query = scope.expression
+    if isinstance(query, exp.SetOperation):
+        branches = [walk.outputs[id(branch)] for branch in scope.set_operation_scopes]
+        if len({len(branch) for branch in branches}) != 1:
+            raise Refusal("SQL_INVALID", "the parts of a UNION have different numbers of columns")
+        return [
+            Output(column[0].name, column[0].kind if len({one.kind for one in column}) == 1 else None,
+                   frozenset().union(*(one.linking for one in column)))
+            for column in zip(*branches, strict=True)
+        ]  # fmt: skip
+    return [
+        Output(one.alias_or_name, _kind(walk, one.unalias()), _linking(walk, one.unalias())) for one in _selects(scope)
+    ]
+
+
+def _may_stand(walk: _Walk, scopes: list[Scope], column: exp.Column) -> bool:
+    """Whether a linking column is used as one: joined, grouped, counted, or handed to a query around it."""
+    node: exp.Expr = column
+    while isinstance(node.parent, exp.Paren) or (isinstance(node.parent, exp.Coalesce) and _linking(walk, node.parent)):
+        node = node.parent
+    parent = node.parent
+    if isinstance(parent, exp.EQ | exp.NullSafeEQ):
+        return bool(_linking(walk, parent.this)) and bool(_linking(walk, parent.expression))
+    if isinstance(parent, exp.In):
+        return parent.this is node and _answers_linking(walk, scopes, parent.args.get("query"))
+    if isinstance(parent, exp.Is):
+        return parent.this is node and isinstance(parent.expression, exp.Null)
+    if isinstance(parent, exp.Group):
+        return True
+    if isinstance(parent, exp.Window):
+        return any(node is one for one in parent.args.get("partition_by") or ())
+    if isinstance(parent, exp.Alias) or (isinstance(parent, exp.Select) and node.arg_key == "expressions"):
+        return _handed_on(walk, node)
+    return _counted(node)
+
+
+def _counted(node: exp.Expr) -> bool:
+    """Also COUNT(DISTINCT CASE WHEN … THEN customer_id END)."""
+    if isinstance(node.parent, exp.If) and node.arg_key == "true" and isinstance(node.parent.parent, exp.Case):
+        node = node.parent.parent
+    if isinstance(node.parent, exp.Distinct):
+        node = node.parent
+    return isinstance(node.parent, exp.Count)
+
+
+def _handed_on(walk: _Walk, node: exp.Expr) -> bool:
+    """A column of a query's answer: good where the query stands in a FROM, a WITH, an EXISTS, or an IN of its like."""
+    query: exp.Expr | None = node.find_ancestor(exp.Select)
+    while query is not None and isinstance(query.parent, exp.SetOperation | exp.Subquery):
+        if isinstance(query.parent, exp.Subquery) and isinstance(query.parent.parent, exp.From | exp.Join):
+            return True
+        query = query.parent
+    around = query.parent if query is not None else None
+    if isinstance(around, exp.CTE | exp.Exists | exp.From | exp.Join):
+        return True
+    return isinstance(around, exp.In) and around.this is not query and bool(_linking(walk, around.this))
+
+
+def _answers_linking(walk: _Walk, scopes: list[Scope], query: exp.Expr | None) -> bool:
+    if query is None:
+        return False
+    inner = query.this if isinstance(query, exp.Subquery) else query
+    scope = next((one for one in scopes if one.expression is inner), None)
+    return scope is not None and all(output.linking for output in walk.outputs[id(scope)])

@@ -1,0 +1,192 @@
+"""A statement from the HTTP request to its rows, and what is written down of it on the way."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from config.base.errors import DomainError
+from guard.audit.models import AuditLog
+from memory.core.models import CoreTrade
+from memory.profiles.queries import running, services
+from memory.profiles.queries.models import AnalyticsQueryEnd, AnalyticsQueryLog, AnalyticsQueryText
+from tests.memory.queries.helpers import ANA, EAST_ANA, ask, make_facts, rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def refused(code: str, sql: str) -> DomainError:
+    with pytest.raises(DomainError) as caught:
+        ask(sql)
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def test_rows_and_what_is_written_down() -> None:
+    make_facts()
+    answer = ask(
+        "SELECT trade_id, amount AS 金额, traded_at, cross_border, fee FROM core_trade ORDER BY trade_id LIMIT 2"
+    )
+    assert answer.result.columns == ["trade_id", "金额", "traded_at", "cross_border", "fee"]
+    assert list(map(list, answer.result.rows)) == [
+        ["T0000", "100.1", "2026-01-05T02:30:00.000000Z", True, None],
+        ["T0001", "200.2", "2026-01-06T02:31:00.000000Z", False, "0.5"],
+    ]
+    log = AnalyticsQueryLog.objects.get()
+    assert (log.decision, log.tables, log.actor_id, log.principal_id) == ("allowed", ["core_trade"], "ana-1", "key-1")
+    assert log.columns == [f"core_trade.{name}" for name in ("amount", "cross_border", "fee", "trade_id", "traded_at")]
+    assert AnalyticsQueryText.objects.get(pk=log.pk).text.startswith("SELECT trade_id, amount AS 金额")
+    end = AnalyticsQueryEnd.objects.get(pk=log.pk)
+    assert (end.outcome, end.rows, end.bytes) == ("done", 2, answer.result.bytes)
+    row = AuditLog.objects.get(event_type="analytics_sql")
+    assert (row.decision, row.object_id, row.actor_type) == ("allowed", log.pk, "staff")
+    assert "T0000" not in json.dumps(row.input_summary)
+
+
+def test_a_refused_one_is_written_down_too_and_does_not_run() -> None:
+    make_facts()
+    error = refused("SQL_PERSONAL_COLUMN", "SELECT name FROM core_customer WHERE name = '王建国'")
+    assert error.extra["columns"] == ["core_customer.name"]
+    log = AnalyticsQueryLog.objects.get()
+    assert (log.query_id, log.decision, log.code) == (error.extra["query_id"], "refused", "SQL_PERSONAL_COLUMN")
+    assert "王建国" not in log.normalised
+    assert not AnalyticsQueryEnd.objects.exists()
+    row = AuditLog.objects.get(event_type="analytics_sql")
+    assert (row.decision, row.code) == ("refused", "SQL_PERSONAL_COLUMN")
+    assert "王建国" not in json.dumps(row.input_summary, ensure_ascii=False)
+
+
+def test_the_log_s_row_is_committed_before_the_statement_runs(monkeypatch: Any) -> None:
+    """A process that is killed in between leaves "started": seen from another connection while it runs."""
+    make_facts()
+    seen: list[Any] = []
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_arguments: Any, **_named: Any) -> Any:
+        def look() -> None:
+            seen.append(list(AnalyticsQueryLog.objects.values_list("decision", flat=True)))
+            seen.append(AuditLog.objects.filter(event_type="analytics_sql").count())
+            connections.close_all()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(10)
+        raise Killed
+
+    monkeypatch.setattr(running, "run", die)
+    with pytest.raises(Killed):
+        ask("SELECT COUNT(*) FROM core_trade")
+    assert seen == [["allowed"], 1]
+    assert not AnalyticsQueryEnd.objects.exists()
+
+
+def test_no_transaction_of_the_caller_can_take_the_row_back() -> None:
+    from django.db import transaction
+
+    with pytest.raises(RuntimeError), transaction.atomic():
+        ask("SELECT 1")
+
+
+def test_the_log_accepts_insert_only() -> None:
+    make_facts()
+    ask("SELECT 1")
+    for model in (AnalyticsQueryLog, AnalyticsQueryEnd):
+        for act in (
+            lambda model=model: model.objects.update(tenant="x"),
+            lambda model=model: model.objects.all().delete(),
+        ):
+            with pytest.raises(Exception, match="accepts INSERT only"):
+                act()
+
+
+LONG = (
+    "SELECT COUNT(*) FROM core_trade a, core_trade b, core_trade c, core_trade d, core_trade e "
+    "WHERE a.amount + b.amount + c.amount + d.amount * e.amount < 0"
+)
+
+
+def test_time_is_bounded(settings: Any) -> None:
+    make_facts(trades=200)
+    settings.ANALYTICS_SECONDS = 0.3
+    refused("SQL_TIMEOUT", LONG)
+    end = AnalyticsQueryEnd.objects.get()
+    assert (end.outcome, end.code) == ("timeout", "SQL_TIMEOUT")
+    assert end.duration_ms < 3000
+
+
+def test_rows_and_bytes_are_bounded(settings: Any) -> None:
+    make_facts()
+    settings.ANALYTICS_ROWS = 10
+    for limit in ("", " LIMIT 60", " LIMIT 11"):
+        result = ask(f"SELECT trade_id FROM core_trade ORDER BY trade_id{limit}").result
+        assert (len(result.rows), result.truncated) == (10, True)
+    assert not ask("SELECT trade_id FROM core_trade LIMIT 10").result.truncated
+    settings.ANALYTICS_ROWS = 10_000
+    settings.ANALYTICS_BYTES = 1024
+    refused("SQL_RESULT_TOO_LARGE", "SELECT a.trade_id, b.trade_id AS b FROM core_trade a, core_trade b")
+    assert AnalyticsQueryEnd.objects.order_by("-at")[0].outcome == "too_large"
+
+
+def test_the_connection_cannot_write(monkeypatch: Any) -> None:
+    """Whatever came past the gate: the statement's own connection is read-only."""
+    make_facts()
+    for sql in ("DELETE FROM core_trade", "UPDATE core_trade SET amount = 0", "CREATE TABLE x_evil (a INT)"):
+        if connection.vendor != "sqlite" and sql.startswith("CREATE"):
+            continue  # ends a transaction by itself; the account in production has no such right
+        with pytest.raises(running.Ended):
+            running.run(sql, [], rows=1)
+    assert CoreTrade.objects.count() == 60
+
+
+def test_what_the_database_refuses_says_no_value() -> None:
+    make_facts()
+    sql = "SELECT amount FROM core_trade WHERE trade_id = (SELECT trade_id FROM core_trade)"
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite takes the first row")
+    error = refused("SQL_FAILED", sql)
+    assert "T0" not in error.detail
+    assert AnalyticsQueryEnd.objects.get().outcome == "failed"
+
+
+# --- tenants -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*), SUM(amount) FROM core_trade",
+        "SELECT COUNT(*), SUM(x.amount) FROM (SELECT * FROM (SELECT amount FROM core_trade) y) x",
+        "WITH x AS (SELECT amount FROM core_trade), y AS (SELECT * FROM x) SELECT COUNT(*), SUM(amount) FROM y",
+        "SELECT COUNT(*), SUM(t.amount) FROM core_trade t JOIN core_customer USING (customer_id)",
+        "SELECT COUNT(*), SUM(t.amount) FROM core_trade t WHERE EXISTS (SELECT 1 FROM core_customer c "
+        "WHERE c.customer_id = t.customer_id)",
+        "SELECT SUM(n), SUM(s) FROM (SELECT COUNT(*) n, SUM(amount) s FROM core_trade WHERE status = 'executed' "
+        "UNION ALL SELECT COUNT(*), SUM(amount) FROM core_trade WHERE NOT status = 'executed') u",
+        "SELECT (SELECT COUNT(*) FROM core_trade), (SELECT SUM(amount) FROM core_trade)",
+        "SELECT COUNT(*), SUM(amount) FROM core_trade WHERE 1 = 1 OR 1 = 1",
+        "SELECT COUNT(*), SUM(t.amount) FROM core_trade t LEFT JOIN core_trade s ON s.trade_id = t.trade_id",
+        "SELECT COUNT(*), SUM(core_trade.amount) FROM core_trade",
+    ],
+)
+def test_an_analyst_sees_the_tenant_s_rows_alone(sql: str) -> None:
+    make_facts(trades=24)
+    make_facts("east", trades=12, factor=1000)
+    [here], [there] = rows(sql), rows(sql, EAST_ANA)
+    assert (int(here[0]), float(here[1])) == (24, pytest.approx(100.10 * 300))
+    assert (int(there[0]), float(there[1])) == (12, pytest.approx(100.10 * 78 * 1000))
+
+
+def test_checks_say_what_would_be_and_are_written_down() -> None:
+    asked = services.check_query(caller=ANA, sql="SELECT name FROM core_customer")
+    assert (asked.verdict.code, asked.verdict.personal) == ("SQL_PERSONAL_COLUMN", ("core_customer.name",))
+    assert services.check_query(caller=ANA, sql="SELECT 1").verdict.allowed
+    assert list(AnalyticsQueryLog.objects.values_list("mode", "decision").order_by("query_id")) == [
+        ("check", "refused"), ("check", "allowed"),
+    ]  # fmt: skip
+    assert not AnalyticsQueryEnd.objects.exists()
