@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 
 from config.base.errors import DomainError
-from guard.access.roles import tenant_of
+from guard.access.roles import may, tenant_of
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
@@ -55,18 +55,26 @@ def refuse_staff(user: User, *, action: str, permission: str, object_type: str, 
 
 
 def admit_staff(
-    by: By, permission: str, *, action: str, object_type: str, object_id: str = "", tenant: str = ""
+    by: By,
+    permission: str,
+    *,
+    action: str,
+    object_type: str,
+    object_id: str = "",
+    tenant: str = "",
+    by_role: bool = False,
 ) -> str:
     """The name for the audit of whoever acts, once they may.
 
     by: a person must be active and hold the permission, and the object must be of their tenant (a superuser runs all
     of them). A name passes: services trust commands and each other.
+    by_role: what decides about a person or a case: only by role or by grant, and within their tenant, superusers too.
     Cost: Django's cached permission queries, and one for the tenant. Errors: FORBIDDEN (403, one audit row).
     """
     if isinstance(by, str):
         return by
-    allowed = by.is_active and by.has_perm(permission)
-    if allowed and tenant and not by.is_superuser:
+    allowed = may(by, permission) if by_role else by.is_active and by.has_perm(permission)
+    if allowed and tenant and (by_role or not by.is_superuser):
         allowed = tenant_of(by) == tenant
     if not allowed:
         refuse_staff(by, action=action, permission=permission, object_type=object_type, object_id=object_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +21,9 @@ from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access.masking import mask
 from guard.access.models import Agent
-from guard.access.staff_admin import ReadOnlyAdmin, request_tenant
+from guard.access.people import RefusalRecorded
+from guard.access.roles import may
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, request_tenant
 from guard.admission import blocks, limits
 from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, BudgetLedger, LimitKind
 
@@ -44,6 +48,26 @@ class _Masked(ReadOnlyAdmin):
         return self.get_fields(request, obj)
 
 
+@contextmanager
+def _refusals_shown() -> Iterator[None]:
+    """A service's refusal of a person is the page's: 403, and the row that the service has written is the only one."""
+    try:
+        yield
+    except DomainError as refused:
+        if refused.code == "FORBIDDEN":
+            raise RefusalRecorded(refused.detail) from refused
+        raise
+
+
+class _ByRole:
+    """Offered to whom the service will not refuse: by role or by grant, superusers too."""
+
+    add_permission: str
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return may(request.user, self.add_permission)
+
+
 class _ByService(_Masked):
     """A table whose rows are made by a form of its own, and ended by an action."""
 
@@ -53,6 +77,10 @@ class _ByService(_Masked):
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(self.add_permission)  # type: ignore[union-attr]
+
+    def response_action(self, request: HttpRequest, queryset: Any) -> Any:
+        with _refusals_shown():
+            return super().response_action(request, queryset)
 
     def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
         """Calls the service and says what was done. Errors: DomainError."""
@@ -65,7 +93,8 @@ class _ByService(_Masked):
         list_url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         if request.method == "POST" and form.is_valid():
             try:
-                messages.success(request, self.make(request, form.cleaned_data))
+                with _refusals_shown():
+                    messages.success(request, self.make(request, form.cleaned_data))
                 return HttpResponseRedirect(list_url)
             except DomainError as refused:
                 form.add_error(None, refused.detail)
@@ -115,7 +144,7 @@ class AdmissionLimitAdmin(_ByService):
     search_help_text = gettext_lazy("Exactly an actor")
     actions = ("retire",)
     form_class = LimitForm
-    add_permission = "guard.change_admissionlimit"
+    add_permission = limits.CHANGE
     title = gettext_lazy("Set a limit")
 
     @admin.display(description=gettext_lazy("value"))
@@ -129,7 +158,7 @@ class AdmissionLimitAdmin(_ByService):
         return limit.current == 1 and not limit.retired
 
     def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
-        limits.set_limit(tenant=request_tenant(request), by=request.user.get_username(), **data)
+        limits.set_limit(tenant=request_tenant(request), by=person_of(request), **data)
         return _("The limit is in force within 5 seconds.")
 
     def has_retire_permission(self, request: HttpRequest) -> bool:
@@ -139,7 +168,7 @@ class AdmissionLimitAdmin(_ByService):
     def retire(self, request: HttpRequest, rows: QuerySet[AdmissionLimit]) -> None:
         count = 0
         for pk in rows.filter(current=1, retired=False).values_list("pk", flat=True):
-            limits.retire_limit(limit_id=pk, tenant=request_tenant(request), by=request.user.get_username())
+            limits.retire_limit(limit_id=pk, tenant=request_tenant(request), by=person_of(request))
             count += 1
         messages.success(request, _("%(count)d limits taken away.") % {"count": count})
 
@@ -157,14 +186,14 @@ class BlockForm(forms.Form):
 
 
 @admin.register(ActorBlock)
-class ActorBlockAdmin(_ByService):
+class ActorBlockAdmin(_ByRole, _ByService):
     list_display = ("actor", "code", "repeat", "started_at", "expires_at", "state", "blocked_by", "lifted_by")
     list_filter = (("open", admin.EmptyFieldListFilter),)
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an actor")
     actions = ("lift",)
     form_class = BlockForm
-    add_permission = "guard.change_actorblock"
+    add_permission = blocks.BLOCK
     title = gettext_lazy("Block an actor")
 
     @admin.display(description=gettext_lazy("state"))
@@ -181,7 +210,7 @@ class ActorBlockAdmin(_ByService):
             code="OFFICER",
             reason=data["reason"],
             seconds=minutes * 60 if minutes else None,
-            by=request.user.get_username(),
+            by=person_of(request),
         )
         return _("The actor is blocked.")
 
@@ -190,7 +219,7 @@ class ActorBlockAdmin(_ByService):
 
     @admin.action(description=gettext_lazy("Lift the selected blocks"), permissions=["lift"])
     def lift(self, request: HttpRequest, rows: QuerySet[ActorBlock]) -> None:
-        tenant, by = request_tenant(request), request.user.get_username()
+        tenant, by = request_tenant(request), person_of(request)
         actors = list(rows.filter(open=1).values_list("actor_id", flat=True))
         count = sum(blocks.lift_block(tenant=tenant, actor_id=actor_id, by=by) for actor_id in actors)
         messages.success(request, _("%(count)d blocks lifted.") % {"count": count})
@@ -202,16 +231,16 @@ class PauseForm(forms.Form):
 
 
 @admin.register(AgentPause)
-class AgentPauseAdmin(_ByService):
+class AgentPauseAdmin(_ByRole, _ByService):
     list_display = ("agent", "reason", "paused_by", "started_at", "ended_at", "lifted_by")
     list_filter = (("open", admin.EmptyFieldListFilter), "agent")
     actions = ("lift",)
     form_class = PauseForm
-    add_permission = "guard.change_agentpause"
+    add_permission = blocks.PAUSE
     title = gettext_lazy("Pause an AI agent")
 
     def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
-        blocks.pause_agent(tenant=request_tenant(request), by=request.user.get_username(), **data)
+        blocks.pause_agent(tenant=request_tenant(request), by=person_of(request), **data)
         return _("The AI agent is paused: it starts nothing any more.")
 
     def has_lift_permission(self, request: HttpRequest) -> bool:
@@ -219,7 +248,7 @@ class AgentPauseAdmin(_ByService):
 
     @admin.action(description=gettext_lazy("Lift the selected pauses"), permissions=["lift"])
     def lift(self, request: HttpRequest, rows: QuerySet[AgentPause]) -> None:
-        tenant, by = request_tenant(request), request.user.get_username()
+        tenant, by = request_tenant(request), person_of(request)
         agents = list(rows.filter(open=1).values_list("agent", flat=True))
         count = sum(blocks.lift_pause(tenant=tenant, agent=agent, by=by) for agent in agents)
         messages.success(request, _("%(count)d pauses lifted.") % {"count": count})

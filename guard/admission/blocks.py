@@ -10,6 +10,7 @@ import logging
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from config.base import redis as base_redis
@@ -19,6 +20,7 @@ from config.base.errors import DomainError
 from config.base.ids import check_id
 from config.base.redis import RedisUnavailable, translated
 from guard.access.models import Agent
+from guard.access.people import By, admit_staff
 from guard.access.services import Caller
 from guard.admission import keys
 from guard.admission.models import ActorBlock, AgentPause
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 REPEAT_WITHIN = timedelta(days=30)
 _SWEPT_AT_ONCE = 500
+# By role or by grant alone: whoever only runs the system stops nobody and lets nobody go on.
+BLOCK, PAUSE = "guard.change_actorblock", "guard.change_agentpause"
 
 
 def block_actor(
@@ -37,7 +41,7 @@ def block_actor(
     tenant: str,
     actor_id: str,
     code: str,
-    by: str,
+    by: By,
     by_type: str = ActorType.STAFF,
     reason: str = "",
     risk_score: int | None = None,
@@ -48,8 +52,12 @@ def block_actor(
 
     seconds: an officer's own choice. An actor that is blocked already stays so: of many inputs at once one counts; a
     later end that `seconds` asks for is taken.
-    Errors: INVALID_ID, INVALID_REQUEST.
+    by: a person of the tenant who holds BLOCK by role (a superuser's standing is none), or the name of a command or a
+    service, with its by_type.
+    Errors: FORBIDDEN (one audit row), INVALID_ID, INVALID_REQUEST.
     """
+    name = admit_staff(by, BLOCK, action="block", object_type="actor", object_id=actor_id, tenant=tenant, by_role=True)
+    kind = ActorType.STAFF if isinstance(by, User) else by_type
     check_id("tenant", tenant)
     check_id("actor", actor_id)
     if seconds is not None and not 1 <= seconds <= settings.ADMISSION_BLOCK_MOST_SECONDS:
@@ -69,8 +77,8 @@ def block_actor(
                 row.expires_at = wanted
                 row.save(update_fields=["expires_at"])
             else:
-                row = _new_block(tenant, actor_id, code, by, reason, seconds, at)
-            _record_block(row, Decision.APPLIED, by, by_type, risk_score)
+                row = _new_block(tenant, actor_id, code, name, reason, seconds, at)
+            _record_block(row, Decision.APPLIED, name, kind, risk_score)
             block = row
             transaction.on_commit(lambda: _mirror_block(block))
             forget_policy_on_commit()
@@ -100,8 +108,11 @@ def _new_block(
     )
 
 
-def lift_block(*, tenant: str, actor_id: str, by: str) -> bool:
-    """Ends an actor's block at once. False where there is none."""
+def lift_block(*, tenant: str, actor_id: str, by: By) -> bool:
+    """Ends an actor's block at once. False where there is none. by: as in `block_actor`. Errors: FORBIDDEN."""
+    name = admit_staff(
+        by, BLOCK, action="lift_block", object_type="actor", object_id=actor_id, tenant=tenant, by_role=True
+    )
 
     def work() -> bool:
         with transaction.atomic():
@@ -113,7 +124,7 @@ def lift_block(*, tenant: str, actor_id: str, by: str) -> bool:
             if row is None:
                 return False
             over = row.expires_at <= at
-            _end(row, Decision.EXPIRED if over else Decision.LIFTED, at, by="" if over else by)
+            _end(row, Decision.EXPIRED if over else Decision.LIFTED, at, by="" if over else name)
             return not over
 
     return retry_conflicts(work)
@@ -144,11 +155,13 @@ def _record_block(row: ActorBlock, decision: str, by: str, by_type: str, risk_sc
 # --- pauses -----------------------------------------------------------------------------------------------------
 
 
-def pause_agent(*, tenant: str, agent: str, reason: str, by: str) -> AgentPause:
+def pause_agent(*, tenant: str, agent: str, reason: str, by: By) -> AgentPause:
     """The agent starts nothing for the tenant until `lift_pause`; at once. What runs goes on.
 
-    Paused already: the row that is there. Errors: INVALID_REQUEST without a reason or for an unknown agent.
+    Paused already: the row that is there. by: a person of the tenant who holds PAUSE by role, or a name.
+    Errors: FORBIDDEN (one audit row), INVALID_REQUEST without a reason or for an unknown agent.
     """
+    name = admit_staff(by, PAUSE, action="pause", object_type="agent", object_id=agent, tenant=tenant, by_role=True)
     check_id("tenant", tenant)
     if agent not in Agent.values:
         raise DomainError("INVALID_REQUEST", f"agent {agent!r} does not exist; use {', '.join(Agent.values)}")
@@ -159,8 +172,8 @@ def pause_agent(*, tenant: str, agent: str, reason: str, by: str) -> AgentPause:
         with transaction.atomic():
             row = AgentPause.objects.select_for_update().filter(tenant=tenant, agent=agent, open=1).first()
             if row is None:
-                row = AgentPause.objects.create(tenant=tenant, agent=agent, reason=reason[:200], paused_by=by[:64])
-                _record_pause(row, Decision.APPLIED, by)
+                row = AgentPause.objects.create(tenant=tenant, agent=agent, reason=reason[:200], paused_by=name[:64])
+                _record_pause(row, Decision.APPLIED, name)
             transaction.on_commit(lambda: _put(keys.PAUSE(tenant, agent=agent), keys.BLOCK_MIRROR_SECONDS * 1000))
             forget_policy_on_commit()
             return row
@@ -168,8 +181,11 @@ def pause_agent(*, tenant: str, agent: str, reason: str, by: str) -> AgentPause:
     return retry_conflicts(work, also=(IntegrityError,))
 
 
-def lift_pause(*, tenant: str, agent: str, by: str) -> bool:
-    """Ends a pause at once. False where there is none."""
+def lift_pause(*, tenant: str, agent: str, by: By) -> bool:
+    """Ends a pause at once. False where there is none. by: as in `pause_agent`. Errors: FORBIDDEN."""
+    name = admit_staff(
+        by, PAUSE, action="lift_pause", object_type="agent", object_id=agent, tenant=tenant, by_role=True
+    )
 
     def work() -> bool:
         with transaction.atomic():
@@ -178,9 +194,9 @@ def lift_pause(*, tenant: str, agent: str, by: str) -> bool:
             forget_policy_on_commit()
             if row is None:
                 return False
-            row.open, row.ended_at, row.lifted_by = None, now(), by[:64]
+            row.open, row.ended_at, row.lifted_by = None, now(), name[:64]
             row.save(update_fields=["open", "ended_at", "lifted_by"])
-            _record_pause(row, Decision.LIFTED, by)
+            _record_pause(row, Decision.LIFTED, name)
             return True
 
     return retry_conflicts(work)

@@ -10,6 +10,7 @@ from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from guard.access.models import Agent
+from guard.access.people import By, admit_staff
 from guard.admission.amounts import to_units
 from guard.admission.models import AdmissionLimit, LimitKind
 from guard.admission.policy import forget_policy_on_commit
@@ -26,6 +27,7 @@ NARROWED: dict[str, frozenset[str]] = {
     LimitKind.TENANT_RUNNING: frozenset(),
     LimitKind.USER_RUNNING: frozenset({"agent", "actor_id"}),
 }
+CHANGE = "guard.change_admissionlimit"
 MOST_RATE = 10_000  # a ring of 80 KB
 MOST_CALLS = 1_000_000_000
 
@@ -35,7 +37,7 @@ def set_limit(
     tenant: str,
     kind: str,
     value: Decimal | int | str | None,
-    by: str,
+    by: By,
     agent: str = "",
     actor_id: str = "",
     action: str = "",
@@ -44,20 +46,25 @@ def set_limit(
 ) -> AdmissionLimit:
     """Puts a limit into force. value: whole calls, or money for the budget; None: no limit.
 
-    expected_version: of the row that was looked at (0: none). Errors: INVALID_REQUEST, VERSION_CONFLICT (409).
+    expected_version: of the row that was looked at (0: none). by: a person with CHANGE, of the tenant, or a name.
+    Errors: FORBIDDEN (one audit row), INVALID_REQUEST, VERSION_CONFLICT (409).
     """
+    name = admit_staff(by, CHANGE, action="set", object_type="admission_limit", tenant=tenant)
     amount = _checked(tenant, kind, value, agent, actor_id, action)
     place = {"tenant": tenant, "kind": kind, "agent": agent, "actor_id": actor_id, "action": action}
-    return _change(place, amount, False, by, reason, expected_version)
+    return _change(place, amount, False, name, reason, expected_version)
 
 
-def retire_limit(*, limit_id: int, tenant: str, by: str, reason: str = "") -> AdmissionLimit:
-    """Takes a limit away: what is less specific counts again. Errors: NOT_FOUND."""
+def retire_limit(*, limit_id: int, tenant: str, by: By, reason: str = "") -> AdmissionLimit:
+    """Takes a limit away: what is less specific counts again. by: as in `set_limit`. Errors: FORBIDDEN, NOT_FOUND."""
+    name = admit_staff(
+        by, CHANGE, action="retire", object_type="admission_limit", object_id=str(limit_id), tenant=tenant
+    )
     row = AdmissionLimit.objects.filter(pk=limit_id, tenant=tenant, current=1, retired=False).first()
     if row is None:
         raise DomainError("NOT_FOUND", "no such limit is in force")
     place = {name: getattr(row, name) for name in ("tenant", "kind", "agent", "actor_id", "action")}
-    return _change(place, row.value, True, by, reason, row.version)
+    return _change(place, row.value, True, name, reason, row.version)
 
 
 def _checked(

@@ -12,6 +12,7 @@ import pytest
 from config.base.errors import DomainError
 from guard.access import principals, unmasking
 from guard.access.services import Caller, issue_key
+from guard.admission import blocks, limits
 from guard.audit.models import AuditLog
 from memory.core.models import CoreAssignment
 from memory.erasure import holds
@@ -47,6 +48,9 @@ PROFILE_CALLS: dict[Callable[..., Any], list[tuple[Caller, str, dict[str, Any]]]
     profile_selectors.read_l1: [(BOB, "NOT_OWNER", ALICE), (WEI, "NOT_ASSIGNED", ALICE)],
     profile_selectors.read_l2: [(BOB, "AUTH_403_SCOPE", L2), (WEI, "NOT_OWNER", L2)],
     profile_selectors.read_l3: [(BOB, "NOT_OWNER", ALICE), (WEI, "NOT_ASSIGNED", ALICE)],
+    profile_selectors.versions_l1: [(BOB, "NOT_OWNER", ALICE), (WEI, "NOT_ASSIGNED", ALICE)],
+    profile_selectors.versions_l2: [(BOB, "AUTH_403_SCOPE", L2), (WEI, "NOT_OWNER", L2)],
+    profile_selectors.versions_l3: [(BOB, "NOT_OWNER", ALICE), (WEI, "NOT_ASSIGNED", ALICE)],
     profile_services.write_l1: [
         (BOB, "NOT_OWNER", {**ALICE, "payload": {}}),
         (WEI, "AUTH_403_SCOPE", {**ALICE, "payload": {}}),
@@ -143,7 +147,16 @@ def test_what_operators_do_is_theirs_also_in_python() -> None:
         (holds.release_hold, {"hold_id": hold.pk, "by": manager}),
         (dead_letters.retry_letter, {"letter_id": letter.pk, "by": manager}),
         (dead_letters.drop_letter, {"letter_id": letter.pk, "by": manager}),
+        (limits.set_limit, {"tenant": "default", "kind": "rate", "value": 1, "by": manager}),
+        (limits.retire_limit, {"tenant": "default", "limit_id": 1, "by": manager}),
+        (blocks.block_actor, {"tenant": "default", "actor_id": "alice", "code": "X", "by": manager}),
+        (blocks.lift_block, {"tenant": "default", "actor_id": "alice", "by": manager}),
+        (blocks.pause_agent, {"tenant": "default", "agent": "risk", "reason": "x", "by": manager}),
+        (blocks.lift_pause, {"tenant": "default", "agent": "risk", "by": manager}),
     ]
+    for room in (principals, holds, dead_letters, limits, blocks):
+        people = {one for name in ("by", "issued_by", "rotated_by", "revoked_by") for one in public(room, name)}
+        assert people <= {function for function, _call in calls}, room
     for function, call in calls:
         row = refused("FORBIDDEN", function, **call)
         assert (row.event_type, row.decision, row.code, row.actor_id) == ("authz", "forbidden", "FORBIDDEN", "meng")
