@@ -20,10 +20,11 @@ import logging
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
+from django.conf import settings
 from redis.exceptions import ResponseError
 
 from config.base.fields import canonical_json
@@ -33,6 +34,7 @@ from memory.profiles.models import Layer
 
 logger = logging.getLogger(__name__)
 
+_GENERATION_MS = keys.GENERATION_SECONDS * 1000
 _LEASE_MS = int(keys.LEASE_SECONDS * 1000)
 _MISSING_MS = keys.MISSING_SECONDS * 1000
 
@@ -53,9 +55,8 @@ class Named(Protocol):
     def advisor_id(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One profile's place in the cache."""
+class Slot(NamedTuple):
+    """One profile's place in the cache. (A tuple, as Found is: they are made for every read.)"""
 
     tenant: str
     layer: str
@@ -65,7 +66,7 @@ class Slot:
     @property
     def names(self) -> tuple[str, str]:
         """The keys of value and generation. Errors: INVALID_ID (422)."""
-        return names_of(self)
+        return _names(settings.REDIS_KEY_PREFIX, self)
 
     @property
     def ttl_ms(self) -> int:
@@ -88,8 +89,7 @@ class Part(IntEnum):
     NONE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """document: what the cache held, or None. generation: with which a missing one may be filled; "" for never.
 
     part: what to do about a missing one.
@@ -102,20 +102,28 @@ class Found:
 
 def names_of(profile: Named) -> tuple[str, str]:
     """The keys of a profile's value and generation. Errors: INVALID_ID (422)."""
-    tenant, customer_id = profile.tenant, profile.customer_id
-    if profile.layer == Layer.L1:
+    advisor_id = profile.advisor_id if profile.layer == Layer.L2 else ""
+    return Slot(profile.tenant, str(profile.layer), profile.customer_id, advisor_id).names
+
+
+@lru_cache(maxsize=4096)
+def _names(_prefix: str, slot: Slot) -> tuple[str, str]:
+    """Spelled and checked once for each profile that is read again and again: that costs as much as parsing it."""
+    tenant, layer, customer_id, advisor_id = slot
+    if layer == Layer.L1:
         return keys.L1(tenant, customer_id=customer_id), keys.L1_GENERATION(tenant, customer_id=customer_id)
-    if profile.layer == Layer.L2:
-        ids = {"customer_id": customer_id, "advisor_id": profile.advisor_id}
+    if layer == Layer.L2:
+        ids = {"customer_id": customer_id, "advisor_id": advisor_id}
         return keys.L2(tenant, **ids), keys.L2_GENERATION(tenant, **ids)
     return keys.L3(tenant, customer_id=customer_id), keys.L3_GENERATION(tenant, customer_id=customer_id)
 
 
 def read(slots: Sequence[Slot]) -> list[Found]:
     """What the cache holds of these profiles. One round trip; with Redis away all are missing and not to be filled."""
-    names = [name for slot in slots for name in slot.names]
+    prefix = settings.REDIS_KEY_PREFIX
+    names = [name for slot in slots for name in _names(prefix, slot)]
     try:
-        answer = _read(state(), names, [secrets.token_hex(8), keys.GENERATION_SECONDS * 1000, _LEASE_MS])
+        answer = _read(state(), names, [secrets.token_hex(8), _GENERATION_MS, _LEASE_MS])
     except RedisUnavailable:
         return [Found(None)] * len(slots)
     except ResponseError as error:
@@ -129,7 +137,7 @@ def read(slots: Sequence[Slot]) -> list[Found]:
 
 
 def _found(slot: Slot, value: str | None, generation: str | None, part: int) -> Found:
-    if not value:
+    if value is None:
         return Found(None, generation or "", Part(part) if generation else Part.LOAD)
     try:
         document = json.loads(value)

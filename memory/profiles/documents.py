@@ -18,6 +18,11 @@ from memory.profiles.schemas import L3_INTERNAL, L1Core, L1Own, L2Own, L3Interna
 
 Document = dict[str, Any]
 
+# Every field of a layer, not known.
+_L1_FIELDS: Document = dict.fromkeys((*L1Core.model_fields, *L1Own.model_fields))
+_L2_FIELDS: Document = dict.fromkeys(L2Own.model_fields)
+_L3_FIELDS: Document = dict.fromkeys(L3Shared.model_fields)
+
 
 def _head(profile: Profile) -> Document:
     return {
@@ -67,8 +72,7 @@ def l1_view(document: Document, moment: datetime) -> Document:
     """What a reader of l1 is given: every field, null where it is not known, and what follows from the day."""
     today = business_date(moment)
     return {
-        **_all_fields(L1Core),
-        **_all_fields(L1Own),
+        **_L1_FIELDS,
         **document,
         "is_elderly": derived.is_elderly(document, today),
         "assessment_status": derived.assessment_status(document, today),
@@ -77,12 +81,12 @@ def l1_view(document: Document, moment: datetime) -> Document:
 
 def l2_view(document: Document) -> Document:
     """What a reader of l2 is given."""
-    return {**_all_fields(L2Own), **document}
+    return {**_L2_FIELDS, **document}
 
 
 def l3_advisor_view(document: Document) -> Document:
     """What an advisor is given of l3: entries of visibility public and advisor."""
-    return {**_all_fields(L3Shared), **document}
+    return {**_L3_FIELDS, **document}
 
 
 # What points at a person, beside the name and the ids, which are masked.
@@ -105,8 +109,8 @@ def masked(view: Document) -> Document:
 def l3_risk_view(profile: CustomerProfileL3) -> Document:
     """What risk is given of l3: all of it, from MySQL."""
     return {
-        **_all_fields(L3Shared),
-        **_all_fields(L3Internal),
+        **_L3_FIELDS,
+        **dict.fromkeys(L3Internal.model_fields),
         **profile.payload,
         **profile.internal,
         **_head(profile),
@@ -137,7 +141,3 @@ def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: d
         "required_steps": derived.required_steps(status, public),
         "as_of": document["updated_at"],
     }
-
-
-def _all_fields(schema: Any) -> Document:
-    return dict.fromkeys(schema.model_fields)

@@ -228,10 +228,12 @@ def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Document | Non
     of step 1; 4. of what somebody else loads, ask again in a moment, and after PATIENCE seconds load it anyway."""
     if transaction.get_connection().in_atomic_block:
         return [load() for _slot, load in wanted]
-    answer: list[Document | None] = [None] * len(wanted)
+    found = cache.read([slot for slot, _load in wanted])
+    answer = [hit.document for hit in found]
+    if None not in answer:
+        return answer
     places, turn, patient_until = list(range(len(wanted))), 0, 0.0
     while True:
-        found = cache.read([wanted[place][0] for place in places])
         loads, waits = [], []
         for place, hit in zip(places, found, strict=True):
             answer[place] = hit.document
@@ -249,6 +251,7 @@ def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Document | Non
             return answer
         time.sleep(_PAUSES[min(turn, len(_PAUSES) - 1)])
         places, turn = [place for place, _generation in waits], turn + 1
+        found = cache.read([wanted[place][0] for place in places])
 
 
 def _load(

@@ -106,6 +106,15 @@ def admissions(seconds: float) -> Iterator[Row]:
         yield Row("limits is not there", 0.0, "", 0.0, note=missing)
 
 
+def profiles(seconds: float) -> Iterator[Row]:
+    from tests.bench.profile import profile_slices
+    from tests.bench.rates import interleaved
+
+    rates = interleaved(profile_slices(), seconds)
+    yield Row("cached profile read, may it be read included", rates["read"], "GET, json.loads", rates["GET"], 0.8)
+    yield Row("the same, the agent's key checked too", rates["by key"], "GET, json.loads", rates["GET"], 0.8)
+
+
 def draining(seconds: float, long: bool) -> Iterator[Row]:
     from tests.bench.drain import drain_rates, lag
 
@@ -177,6 +186,7 @@ def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
             peer.close()
         rows += doors(seconds)
         rows += admissions(seconds)
+        rows += profiles(seconds)
         rows += draining(lag_seconds, long)
         port = free_port()
         server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)
