@@ -101,9 +101,15 @@ def _parsed(sql: str, dialect: str) -> exp.Query:
     if any(mark in sql.lower() for mark in _HIDING):
         raise forbidden("/*! … */, /*M! … */ and /*+ … */ may stand nowhere in the text")
     try:
+        words = sqlglot.tokenize(sql, read=dialect)
         found = sqlglot.parse(sql, read=dialect)
     except (SqlglotError, ValueError, AttributeError, TypeError, IndexError, KeyError):
         raise Refusal("SQL_INVALID", "it cannot be parsed") from None
+    first = next((word.text.upper() for word in words if word.text != "("), "")
+    if first not in ("SELECT", "WITH"):
+        raise Refusal("SQL_NOT_ONE_SELECT", "the statement is no SELECT")
+    if any(word.text in ("{", "}") for word in words):
+        raise forbidden("braces are not among what a statement may have")
     trees = [tree for tree in found if tree is not None]
     if len(trees) != 1 or len(found) > 2:
         raise Refusal("SQL_NOT_ONE_SELECT", f"the text has {len(trees)} statements")

@@ -1,0 +1,169 @@
+"""Two corpora (what is refused, what is allowed with what it reaches), and random statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from config.base.clock import now
+from memory.core.models import FACT_MODELS
+from memory.core.personal import CATALOGUE, GRANTABLE, HIDDEN, LINKING, PERSONAL, Sort
+from memory.profiles.queries.gate import Verdict, judge
+from memory.profiles.queries.rewriting import executable
+from tests.memory.queries import attacks
+
+EVERY_ATTACK = [(why, sql) for why, sqls in attacks.ATTACKS.items() for sql in sqls]
+
+
+def verdict(sql: str, **named: Any) -> Verdict:
+    return judge(sql, moment=now(), **named)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(EVERY_ATTACK) >= 80
+    assert len(attacks.PERSONAL) >= 80
+
+
+@pytest.mark.parametrize(("why", "sql"), EVERY_ATTACK)
+def test_attacks_are_refused_whoever_asks(why: str, sql: str) -> None:
+    """Also to an analyst who has every grant."""
+    found = verdict(sql, granted=GRANTABLE)
+    assert not found.allowed, why
+    assert found.code != "SQL_PERSONAL_COLUMN"
+    assert found.statement is None
+
+
+@pytest.mark.parametrize("sql", attacks.PERSONAL)
+def test_personal_columns_are_refused_without_the_grant(sql: str) -> None:
+    found = verdict(sql)
+    assert found.code in ("SQL_PERSONAL_COLUMN", "SQL_FORBIDDEN"), (found.code, found.detail)
+    assert found.statement is None
+
+
+@pytest.mark.parametrize("sql", attacks.PERSONAL)
+def test_with_the_grant_they_are_allowed(sql: str) -> None:
+    found = verdict(sql, granted=GRANTABLE)
+    assert found.allowed or found.code == "SQL_FORBIDDEN"
+
+
+def test_a_grant_is_for_its_columns_alone() -> None:
+    sql = "SELECT name, birth_date FROM core_customer"
+    assert verdict(sql, granted=["core_customer.name"]).code == "SQL_PERSONAL_COLUMN"
+    assert verdict(sql, granted=["core_customer.name", "core_customer.birth_date"]).allowed
+    assert not verdict("SELECT customer_id FROM core_trade", granted=["core_customer.customer_id"]).allowed
+
+
+def test_every_column_of_the_core_is_in_one_group() -> None:
+    for model in FACT_MODELS:
+        table = model._meta.db_table
+        known = {field.column for field in model._meta.concrete_fields}
+        assert HIDDEN & known <= known
+        assert PERSONAL.get(table, frozenset()) <= known
+        assert LINKING.get(table, frozenset()) <= known
+        assert not PERSONAL.get(table, frozenset()) & LINKING.get(table, frozenset())
+        assert set(CATALOGUE[table]) == known - HIDDEN
+    # An id column that is new and stands for a person must be thought of.
+    plain = {c.name for columns in CATALOGUE.values() for c in columns.values() if c.sort is Sort.PLAIN}
+    assert {name for name in plain if name.endswith("_id")} == {"product_id", "issuer_id", "trade_id", "advisor_id"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT amount FROM core_trade WHERE trade_id = '王建国'",
+        "SELECT '王建国' FROM core_trade",
+        "SELECT amount AS 王建国 FROM core_trade",
+        "SELECT 王建国.amount FROM core_trade 王建国",
+        "WITH 王建国 AS (SELECT amount FROM core_trade) SELECT amount FROM 王建国",
+        "SELECT amount FROM core_trade /* 王建国 */ -- 王建国",
+        "SELECT x.王建国 FROM (SELECT amount FROM core_trade) AS x(王建国)",
+        "SELECT name FROM core_customer WHERE name IN ('王建国', 'x')",
+        "SELECT amount FROM core_trade WHERE amount = 440106199001011234",
+        "SELECT amount FROM 王建国",
+        "SELECT 王建国 FROM core_trade",
+    ],
+)
+def test_the_normalised_form_holds_nothing_that_was_made_up(sql: str) -> None:
+    found = verdict(sql)
+    assert "王建国" not in found.normalised
+    assert "440106199001011234" not in found.normalised
+
+
+def test_one_fingerprint_for_statements_that_differ_in_their_literals_and_names() -> None:
+    same = [
+        "SELECT amount AS a FROM core_trade t WHERE t.status IN ('executed') AND amount > 10",
+        "select  amount as b from core_trade x where x.status in ('cancelled', 'reversed') and amount > 99 -- x",
+        "SELECT AMOUNT c FROM core_trade WHERE STATUS IN ('a','b','c') AND Amount > 1.5",
+    ]
+    assert len({verdict(sql).fingerprint for sql in same[:2]}) == 1
+    assert verdict(same[0]).fingerprint != verdict("SELECT amount FROM core_trade").fingerprint
+
+
+def test_no_text_goes_into_a_log(caplog: Any) -> None:
+    for _why, sql in EVERY_ATTACK:
+        verdict(sql)
+    assert caplog.text == ""
+
+
+# --- random ones --------------------------------------------------------------------------------------------------
+
+_COLUMNS = [column for columns in CATALOGUE.values() for column in columns.values()]
+
+
+@st.composite
+def selects(draw: Any, depth: int = 0) -> tuple[str, set[str]]:
+    """A statement over one or two tables, perhaps derived ones, and the columns that it names."""
+    tables = draw(st.lists(st.sampled_from(sorted(CATALOGUE)), min_size=1, max_size=2))
+    names: set[str] = set()
+    sources, usable = [], []
+    for place, table in enumerate(tables):
+        alias = f"t{depth}_{place}"
+        columns = draw(st.lists(st.sampled_from(sorted(CATALOGUE[table])), min_size=1, max_size=3, unique=True))
+        if draw(st.booleans()):
+            inner = ", ".join(f"{column} AS k{number}" for number, column in enumerate(columns))
+            sources.append(f"(SELECT {inner} FROM {table}) AS {alias}")
+            usable += [f"{alias}.k{number}" for number in range(len(columns))]
+        else:
+            sources.append(f"{table} AS {alias}")
+            usable += [f"{alias}.{column}" for column in columns]
+        names |= {f"{table}.{column}" for column in columns}
+    forms = ["{}", "MAX({})", "COUNT({})", "COALESCE({}, NULL)", "({})", "CASE WHEN {} IS NULL THEN 1 END"]
+    shown = [draw(st.sampled_from(forms)).format(one) for one in usable]
+    where = draw(st.sampled_from(["", f" WHERE {usable[0]} = 'x'", f" WHERE {usable[-1]} IS NOT NULL"]))
+    order = draw(st.sampled_from(["", f" ORDER BY {usable[0]}"]))
+    return (
+        f"SELECT {', '.join(f'{one} AS o{n}' for n, one in enumerate(shown))} FROM {', '.join(sources)}{where}{order}",
+        names,
+    )
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(selects())
+def test_whatever_is_allowed_reaches_what_it_names_and_nothing_personal(made: tuple[str, set[str]]) -> None:
+    sql, names = made
+    found = verdict(sql)
+    assert set(found.columns) == names
+    personal = {f"{table}.{column}" for table, columns in PERSONAL.items() for column in columns}
+    assert found.allowed or found.code == "SQL_PERSONAL_COLUMN"
+    if found.allowed:
+        assert not names & personal
+        assert not any(output.linking for output in found.outputs)
+        for vendor in ("mysql", "sqlite"):
+            assert executable(found.statement, tenant="default", vendor=vendor, rows=10).count("'default'") >= 1
+
+
+_WORDS = """SELECT FROM WHERE core_trade core_customer name amount customer_id ( ) , ; * = 'x' 1 UNION ALL JOIN ON USING
+AS a b GROUP BY HAVING ORDER LIMIT EXISTS IN NOT WITH /* */ -- ` \" @ := INTO OUTFILE FOR UPDATE tenant . sleep
+information_schema"""
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(_WORDS.split()), max_size=25).map(" ".join))
+def test_no_text_makes_it_raise_or_lets_it_past(sql: str) -> None:
+    found = verdict(sql)
+    if found.allowed:
+        assert "core_customer.name" not in found.columns
+        assert "tenant" not in found.normalised
