@@ -161,6 +161,7 @@ def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
 def _mount() -> None:
     from guard.access.api import router as tokens
     from guard.admission.api import router as admissions
+    from memory.profiles.answers.api import router as answers
     from memory.profiles.api import router as profiles
     from memory.profiles.drafts.api import router as drafts
     from memory.profiles.queries.api import router as queries
@@ -172,6 +173,7 @@ def _mount() -> None:
     api.add_router("", sessions)
     api.add_router("", profiles)
     api.add_router("", snapshots)
+    api.add_router("", answers)
     api.add_router("", drafts)
     api.add_router("", queries)
 

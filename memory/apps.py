@@ -16,6 +16,7 @@ class MemoryConfig(AppConfig):
         from memory.core.selectors import is_assigned
         from memory.erasure import caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
+        from memory.profiles.answers import erasing as answer_cache
         from memory.profiles.core_sync import forget_core_fields
         from memory.profiles.drafts import erasing as drafts
         from memory.profiles.queries import keeping as queries
@@ -35,6 +36,7 @@ class MemoryConfig(AppConfig):
             profiles.PART,
             drafts.PART,
             queries.PART,
+            answer_cache.PART,
             caches.PART,
             answers.PART,
             pseudonyms.PART,

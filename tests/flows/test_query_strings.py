@@ -56,6 +56,11 @@ GOOD: dict[str, tuple[tuple[str, str], Any]] = {
     "GET /profiles/l3/{customer_id}": (RISK, None),
     "PUT /profiles/l3/{customer_id}": (RISK, {}),
     "GET /snapshots/{advisor_id}/{customer_id}": (WEI, None),
+    "POST /answers/lookup": (ALICE, {"question": "q", "model": "m", "knowledge_version": "1"}),
+    "PUT /answers": (
+        ALICE,
+        {"question": "q", "model": "m", "knowledge_version": "1", "answer": "a", "made_from": "public"},
+    ),
     "POST /drafts": (WEI, {"customer_id": "alice", "kind": "message", "channel": "app", "body": "x"}),
     "GET /drafts": (WEI, None),
     "GET /drafts/{draft_id}": (WEI, None),
