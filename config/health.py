@@ -10,6 +10,8 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from config import checks
+from config.base.redis import RedisUnavailable
+from memory.profiles.answers.services import lookups
 
 
 @require_safe
@@ -71,4 +73,21 @@ def _registry(results: Iterable[checks.Result]) -> CollectorRegistry:
             Gauge(f"xinghuo_{result.name}_seconds", lags[result.name], registry=registry).set(result.value)
         for name, value in result.gauges.items():
             Gauge(f"xinghuo_{name}", GAUGES[name], registry=registry).set(value)
+    _add_answer_lookups(registry)
     return registry
+
+
+def _add_answer_lookups(registry: CollectorRegistry) -> None:
+    try:
+        table = lookups()
+    except RedisUnavailable:
+        return
+    counted = Gauge(
+        "xinghuo_answer_cache_lookups",
+        "Lookups of the answer cache since its Redis last lost them: hit, miss, wait (another was making it)",
+        ["tenant", "agent", "result"],
+        registry=registry,
+    )
+    for (tenant, agent), counts in table.items():
+        for result, count in counts.items():
+            counted.labels(tenant, agent, result).set(count)
