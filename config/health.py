@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 
 from config import checks
 from config.base.redis import RedisUnavailable
+from guard.admission.counting import AdmissionCollector
 from memory.profiles.answers.services import lookups
 
 
@@ -73,6 +74,7 @@ def _registry(results: Iterable[checks.Result]) -> CollectorRegistry:
             Gauge(f"xinghuo_{result.name}_seconds", lags[result.name], registry=registry).set(result.value)
         for name, value in result.gauges.items():
             Gauge(f"xinghuo_{name}", GAUGES[name], registry=registry).set(value)
+    registry.register(AdmissionCollector())
     _add_answer_lookups(registry)
     return registry
 

@@ -108,6 +108,16 @@ def no_listener() -> Iterator[None]:
     invalidation.listen = original
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_teller() -> Iterator[None]:
+    """No thread of admission's writes a key while a test looks at keys; tests tell counts themselves."""
+    from guard.admission import counting
+
+    counting.telling = False
+    yield
+    counting.telling = True
+
+
 @pytest.fixture
 def own_redis_server(settings: Any, tmp_path: Path) -> Iterator[RedisServer]:
     """A private redis-server: `kill()`, `stop()`, `start()` (same data, same port), `restart()`, `pause()`,

@@ -97,6 +97,8 @@ class _ByService(_Masked):
                     messages.success(request, self.make(request, form.cleaned_data))
                 return HttpResponseRedirect(list_url)
             except DomainError as refused:
+                if refused.status == 503:
+                    raise  # nothing that another value in the form would mend
                 form.add_error(None, refused.detail)
         context = {
             **self.admin_site.each_context(request),

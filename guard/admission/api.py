@@ -8,6 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
+from config.base.network import NOBODY, client_ip
 from config.base.trace import current_trace_id
 from guard.access.http import AgentAuth, caller_of
 from guard.admission.amounts import from_units
@@ -54,6 +55,13 @@ def _headers(response: HttpResponse, verdict: Verdict) -> HttpResponse:
     return response
 
 
+def _address(request: HttpRequest) -> str | None:
+    """Of the request itself: what it says of itself is believed of configured proxies alone. None over a unix socket
+    that is no configured proxy's, where all clients would be one."""
+    found = client_ip(request)
+    return None if found == NOBODY else found
+
+
 def _json(value: Any, status: int, content_type: str = "application/json") -> HttpResponse:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return HttpResponse(body, status=status, content_type=content_type)
@@ -66,7 +74,7 @@ def admit_route(request: HttpRequest, body: AdmitIn) -> HttpResponse:
     verdict = admit(
         caller_of(request),
         action=body.action,
-        ip=body.ip,
+        ip=body.ip or _address(request),
         estimate=body.estimate,
         run=body.run_id,
         session=body.session_id,
@@ -100,16 +108,8 @@ def admit_route(request: HttpRequest, body: AdmitIn) -> HttpResponse:
 @router.post("/admissions/{admission_id}/settle", auth=AgentAuth(), response=SettlementOut)
 def settle_route(request: HttpRequest, admission_id: str, body: SettleIn) -> HttpResponse:
     """What the work cost: in the ledger when this answers. Once; the same amount again answers the same."""
-    done = settle(
-        caller_of(request),
-        admission_id,
-        actual=body.actual,
-        action=body.action,
-        run=body.run_id,
-        session=body.session_id,
-        fence=body.fence,
-        keep=body.keep,
-    )
+    caller = caller_of(request)
+    done = settle(caller, admission_id, actual=body.actual, action=body.action, keep=body.keep, **body.of_run())
     shown = {
         "admission_id": done.admission_id,
         "amount": str(done.amount),
@@ -122,26 +122,12 @@ def settle_route(request: HttpRequest, admission_id: str, body: SettleIn) -> Htt
 @router.post("/admissions/{admission_id}/release", auth=AgentAuth(), response=ReleaseOut)
 def release_route(request: HttpRequest, admission_id: str, body: ReleaseIn) -> HttpResponse:
     """Gives back what was taken, without a cost; `unused` also the day's call, where no work began."""
-    given_back = release(
-        caller_of(request),
-        admission_id,
-        unused=body.unused,
-        run=body.run_id,
-        session=body.session_id,
-        fence=body.fence,
-    )
+    given_back = release(caller_of(request), admission_id, unused=body.unused, **body.of_run())
     return _json({"released": given_back}, 200)
 
 
 @router.post("/admissions/{admission_id}/renew", auth=AgentAuth(), response=RenewOut)
 def renew_route(request: HttpRequest, admission_id: str, body: RenewIn) -> HttpResponse:
     """Keeps slots, reservation and a run's lease; to be called each third of the lease. 409 when it was lost."""
-    seconds = renew(
-        caller_of(request),
-        admission_id,
-        lease=body.lease,
-        run=body.run_id,
-        session=body.session_id,
-        fence=body.fence,
-    )
+    seconds = renew(caller_of(request), admission_id, lease=body.lease, **body.of_run())
     return _json({"lease": seconds}, 200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guard.admission import budget, local, periods, refusals, wires
+from guard.admission import budget, counting, local, periods, refusals, wires
 from guard.admission.plans import forget_plans
 from guard.admission.policy import forget_policy
 
@@ -14,4 +14,5 @@ def forget_everything() -> None:
     refusals.forget_refusals()
     budget.forget_untold()
     periods.clock.forget()
+    counting.forget_counts()
     wires.client().breaker.reset()

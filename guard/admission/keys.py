@@ -89,6 +89,16 @@ REFUSED = Key(
     readers=_WRITER,
     on_loss="refusals that no audit row counts yet are not counted",
 )
+COUNTS_SECONDS = 30 * 86400
+COUNTS = Key(
+    "guard:admissions",
+    "hash",
+    ttl=COUNTS_SECONDS,
+    writers="guard.admission.counting",
+    readers="/metrics",
+    on_loss="counters begin at 0, which Prometheus takes for a restart",
+    scope="system",
+)
 FENCE = Key(
     "run:fence:{session_id}",
     "string",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from ninja import Schema
 from pydantic import ConfigDict, Field
@@ -17,7 +17,8 @@ class _Strict(Schema):
 
 
 class AdmitIn(_Strict):
-    """ip: of the person at the other end. lease: seconds."""
+    """ip: of the person at the other end, where an agent service asks for them; without one the address that the
+    request comes from is counted, past configured proxies alone. lease: seconds."""
 
     action: Name = "chat"
     ip: Annotated[str, Field(max_length=64)] | None = None
@@ -35,6 +36,10 @@ class _OfRun(_Strict):
     run_id: Annotated[str, Field(max_length=64)] = ""
     session_id: Annotated[str, Field(max_length=64)] = ""
     fence: Annotated[int, Field(ge=0, lt=2**53)] = 0
+
+    def of_run(self) -> dict[str, Any]:
+        """As `settle`, `release` and `renew` take it."""
+        return {"run": self.run_id, "session": self.session_id, "fence": self.fence}
 
 
 class SettleIn(_OfRun):

@@ -21,6 +21,7 @@ from config.base.redis import Client, RedisUnavailable
 from guard.access.services import Caller
 from guard.admission import blocks, budget, fences, keys, local, periods, refusals, wires
 from guard.admission.amounts import to_units
+from guard.admission.counting import count
 from guard.admission.ending import release, renew, settle
 from guard.admission.mending import mend
 from guard.admission.plans import ADMIT, KINDS, KINDS_OF_RUN, UNASKED, Plan, plan_for
@@ -88,6 +89,7 @@ def admit(
             except ResponseError:  # a key of another type
                 reply = _BROKEN
             if reply[0] == "OK":
+                count("", False)
                 _, now_ms, day, _, fence, *lefts, rate_wait, hourly_wait = reply
                 periods.clock.learn(now_ms)
                 local.redis_is_back()
@@ -171,6 +173,7 @@ def _go_on(call: _Call, reply: list[Any] | None) -> Verdict:
         periods.clock.learn(now_ms)
         if kind in ("OK", "NO"):
             local.redis_is_back()
+            count("" if kind == "OK" else reply[4], False)
             return _admitted(call, reply) if kind == "OK" else _refused(call, reply)
         if kind == "CLOCK":
             call = _plan_again(call)
@@ -268,6 +271,7 @@ def _ask_here(call: _Call) -> Verdict:
         found = local.Local(refused_by, 0, (), seconds)
     if not marks or not refused_by:
         found = local.admit_locally(caller, plan, call.token, call.action, call.units, call.lease, life)
+    count(found.refused_by, True)
     if not found.refused_by:
         return Verdict(
             True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import time
 from typing import Any
@@ -26,12 +27,18 @@ class Service:
     def __init__(self, agent: str = "customer") -> None:
         self.key, self.client = issue_key(agent=agent).key, Client()
 
-    def post(self, path: str, body: dict[str, Any] | None = None, actor: str = "alice") -> Any:
+    def post(
+        self,
+        path: str,
+        body: dict[str, Any] | None = None,
+        actor: str = "alice",
+        headers: dict[str, str] | None = None,
+    ) -> Any:
         return self.client.post(
             f"/api/v1/admissions{path}",
             json.dumps(body or {}),
             content_type="application/json",
-            headers={"Authorization": f"Bearer {self.key}", "X-Actor-Id": actor},
+            headers={"Authorization": f"Bearer {self.key}", "X-Actor-Id": actor, **(headers or {})},
         )
 
 
@@ -81,6 +88,58 @@ def test_each_limit_has_its_code(narrow: dict[str, Any], status: int, code: str)
     answer = Service().post("", {"estimate": "0.2", "ip": "192.0.2.1"})
     assert (answer.status_code, answer.json()["code"], answer.json()["limit"]) == (status, code, next(iter(narrow)))
     assert int(answer["Retry-After"]) >= 1
+
+
+def test_an_address_is_the_requests_own_whatever_it_says_of_itself() -> None:
+    """Each call names another address in every header that somebody might read."""
+    make_wide(ip=3)
+    service = Service()
+    answers = []
+    wait_for_a_minute_with_room()
+    for n in range(6):
+        lies = f"203.0.113.{n}"
+        answers.append(
+            service.post(
+                "",
+                actor=f"actor-{n}",
+                headers={"X-Forwarded-For": lies, "X-Real-IP": lies, "Forwarded": f"for={lies}", "Client-IP": lies},
+            ).status_code
+        )
+    assert answers == [201] * 3 + [429] * 3
+
+
+def test_behind_a_configured_proxy_it_is_the_clients(settings: Any) -> None:
+    settings.TRUSTED_PROXIES = [ipaddress.ip_network("127.0.0.0/8")]
+    make_wide(ip=1)
+    service = Service()
+
+    def ask(forwarded: str) -> int:
+        return int(service.post("", headers={"X-Forwarded-For": forwarded}).status_code)
+
+    wait_for_a_minute_with_room()
+    assert [ask("203.0.113.1"), ask("203.0.113.2"), ask("203.0.113.1")] == [201, 201, 429]
+    # what the client wrote in front of it is not looked at
+    assert [ask("198.51.100.9, 203.0.113.1"), ask("198.51.100.8, 203.0.113.2")] == [429, 429]
+
+
+def test_an_agent_service_states_whose_address_it_is() -> None:
+    make_wide(ip=1)
+    service = Service()
+    wait_for_a_minute_with_room()
+    stated = [service.post("", {"ip": ip}).status_code for ip in ("192.0.2.1", "192.0.2.2", "192.0.2.1")]
+    assert stated == [201, 201, 429]
+    # of one household with version 6 all addresses are one
+    assert service.post("", {"ip": "2001:db8::1"}).status_code == 201
+    assert service.post("", {"ip": "2001:db8::ffff"}).status_code == 429
+    assert service.post("").status_code == 201  # its own has not been counted
+    assert service.post("").status_code == 429
+
+
+def wait_for_a_minute_with_room() -> None:
+    """A fixed window may end between two calls: not within the next five seconds."""
+    left = 60 - time.time() % 60
+    if left < 5:
+        time.sleep(left + 0.1)
 
 
 def test_a_blocked_actor() -> None:
