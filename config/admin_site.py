@@ -18,6 +18,11 @@ class XinghuoAdminSite(AdminSite):
     # The header leads to what people use; the list of all tables stands on the overview.
     enable_nav_sidebar = False
 
+    def get_urls(self) -> list[Any]:
+        from risk.console.customers.views import urls
+
+        return [*urls(self), *super().get_urls()]
+
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         from risk.console.feed import feed_context
 

@@ -217,6 +217,9 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "unmasking": unmasking or UnmaskForm(),
             "clear": clear,
             "queue_url": reverse("admin:risk_riskalert_changelist"),
+            "customer_url": reverse("admin:customer", args=("alert", alert.pk))
+            if alert.customer_id and sight.cases and alert.alert_type != AlertType.DATA_QUALITY
+            else "",
         }
         return TemplateResponse(request, "risk/console/alert.html", context, status=status)
 

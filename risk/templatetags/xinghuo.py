@@ -31,3 +31,12 @@ def kind_word(value: str) -> Any:
 def investor_word(value: str) -> Any:
     """The words of an investor type."""
     return InvestorType(value).label if value in InvestorType.values else "—"
+
+
+@register.filter
+def percent(value: Any) -> str:
+    """`0.634512` becomes `63.5 %`; what is no number is a dash."""
+    try:
+        return f"{Decimal(str(value)) * 100:.1f} %"
+    except InvalidOperation:
+        return "—"

@@ -42,6 +42,7 @@ def test_everything_can_be_read(theme: str) -> None:
     poor = {pair: round(contrast(token[pair[0]], token[pair[1]]), 2) for pair in text}
     assert {pair: ratio for pair, ratio in poor.items() if ratio < 4.5} == {}
     edges = [(edge, ground) for edge in ("line-strong", "focus") for ground in GROUNDS]
+    edges += [(f"c{number}", "surface") for number in range(1, 8)]  # slices of a picture
     poor = {pair: round(contrast(token[pair[0]], token[pair[1]]), 2) for pair in edges}
     assert {pair: ratio for pair, ratio in poor.items() if ratio < 3} == {}
 
