@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection, connections
 
 from config.base.clock import now, rfc3339
 from config.base.redis import RedisUnavailable
-from guard.audit import triggers
+from guard.audit import taking, triggers
 from guard.audit.losses import read_losses
 from guard.audit.sealing import backlog
 from memory.sessions.keys import PENDING
@@ -115,6 +115,22 @@ def audit_triggers() -> Result:
         return Result("audit_triggers", True, "audit_log and audit_seal accept INSERT only")
 
     return _bounded("audit_triggers", check)
+
+
+def audit_rows() -> Result:
+    """Whether the audit log can take rows: without them nothing is decided."""
+
+    def check() -> Result:
+        try:
+            found = taking.obstacles()
+        except DatabaseError as error:
+            return Result("audit_rows", False, f"not known while the database is away ({_number(error)})")
+        if found:
+            cure = 'see "The audit log takes no rows" in docs/operations.md'
+            return Result("audit_rows", False, f"audit_log may take no rows: {'; '.join(found)}", cure)
+        return Result("audit_rows", True, "audit_log takes rows")
+
+    return _bounded("audit_rows", check)
 
 
 def audit_seals() -> Result:
@@ -273,7 +289,7 @@ def worker_lag() -> Result:
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
     core = [core_window()] if settings.CORE_IS_EXTERNAL else []
-    others = [audit_triggers(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
+    others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
     return [database(), *core, *others]
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import render
 from django.utils import timezone
 
 from config.base.clock import business_zone
 from config.base.errors import DomainError
+from config.base.outages import OUTAGES, outage
 from config.base.trace import from_traceparent, set_trace_id
 from guard.access.people import RefusalRecorded, record_refusal
 
@@ -70,10 +72,27 @@ class ConsoleMiddleware:
         response.headers.setdefault("Content-Security-Policy", CONSOLE_POLICY)
         return response
 
-    def process_exception(self, request: HttpRequest, exception: Exception) -> None:
-        """One `authz/forbidden` row for a person whom a page or an action of the console refuses."""
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """One `authz/forbidden` row for a person whom a page or an action of the console refuses. What a page cannot
+        do without and is away is a 503 that says so: also an audit log that takes no rows."""
+        if not request.path.startswith(CONSOLE_PREFIX):
+            return None
+        try:
+            self._record_refusal(request, exception)
+        except (DomainError, *OUTAGES) as error:
+            exception = error
+        if isinstance(exception, OUTAGES):
+            exception = exception if isinstance(exception, DomainError) else outage(exception)
+        if not isinstance(exception, DomainError) or exception.status != 503:
+            return None
+        response = render(request, "503.html", {"problem": exception}, status=503)
+        response["Retry-After"] = "1"
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def _record_refusal(self, request: HttpRequest, exception: Exception) -> None:
         refused = isinstance(exception, PermissionDenied) and not isinstance(exception, RefusalRecorded)
-        if refused and request.path.startswith(CONSOLE_PREFIX) and request.user.is_authenticated:
+        if refused and request.user.is_authenticated:
             match = request.resolver_match
             what, _, page = (match.url_name or "" if match else "").rpartition("_")
             named = request.POST.get("action", "") if request.method == "POST" else ""

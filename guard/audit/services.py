@@ -6,12 +6,15 @@ Neither takes a lock or waits for the sealer: each is one INSERT.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from config.base.clock import rfc3339
+from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from config.base.redact import redact
 from config.base.redis import RedisUnavailable
@@ -19,6 +22,8 @@ from config.base.trace import current_trace_id
 from guard.audit import losses, pseudonyms
 from guard.audit.canonical import sign_row
 from guard.audit.models import OBSERVATIONS, VOCABULARY, ActorType, AuditLog, Decision, EventType
+
+logger = logging.getLogger(__name__)
 
 MAX_SUMMARY_BYTES = 2048
 LOST_CODE = "OBSERVATIONS_LOST"
@@ -33,6 +38,17 @@ _OWN_WORDS = frozenset({"code", "action", "permission", "fields", "columns"})
 _CUSTOMER_OBJECTS = frozenset({"profile_l1", "profile_l2", "profile_l3", "advisor_snapshot", "core_customer"})
 _CUSTOMER_AGENT = "customer"
 _OTHER_CUSTOMER = ("actor", _CUSTOMER_AGENT)  # whom a customer agent's key may not speak for
+
+
+class RowRefused(DomainError, DatabaseError):
+    """The audit log did not take a row: 503 DATABASE_UNAVAILABLE, and what it would have told of is not done.
+
+    Of a database that answers: a trigger of somebody's, a value that does not fit, ids that are used up. One that is
+    away, or gave up on a lock, raises OperationalError as everywhere, which ends in the same answer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("DATABASE_UNAVAILABLE", "the audit log takes no rows; nothing was done, try again later")
 
 
 def record(
@@ -64,8 +80,9 @@ def record(
     input_summary: JSON, at most 2 KB in its canonical spelling; a larger one is replaced by its size and the fields
         of _KEPT, never cut in the middle. What looks like an agent key is hidden.
     Cost: 1 INSERT; of a customer whom this process has not met for 5 s a query more, of a new one 2.
-    Errors: ValueError for a word outside the vocabulary, an actor type that does not exist, or a score outside
-    0 to 100 (faults of the caller's code).
+    Errors: RowRefused (503), OperationalError, InterfaceError: no row; the caller's transaction must end with it.
+    ValueError for a word outside the vocabulary, an actor type that does not exist, or a score outside 0 to 100
+    (faults of the caller's code).
     """
     if decision not in VOCABULARY.get(event_type, frozenset()):
         raise ValueError(f"audit vocabulary has no {event_type}/{decision}")
@@ -83,7 +100,8 @@ def record(
         *customers,
     ]
     # Longest first, so that an id that is part of another does not take its place.
-    names = {one: pseudonyms.of(tenant, one) for one in sorted(filter(None, known), key=len, reverse=True)}
+    with _told_when_refused():
+        names = {one: pseudonyms.of(tenant, one) for one in sorted(filter(None, known), key=len, reverse=True)}
     about = next(filter(None, known[:5]), "")
     row = AuditLog(
         tenant=tenant,
@@ -102,8 +120,22 @@ def record(
         customer=names.get(about, ""),
     )
     row.mac = sign_row(row)
-    row.save(force_insert=True)
+    with _told_when_refused():
+        row.save(force_insert=True)
     return row
+
+
+@contextmanager
+def _told_when_refused() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError:
+        raise  # whoever retries has to see which one it is
+    except DatabaseError as error:
+        # Its text may quote the row: the log gets type and number.
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else ""
+        logger.error("audit: a row was refused: %s %s", type(error).__name__, number)
+        raise RowRefused from error
 
 
 def observe(*, event_type: str, decision: str, **fields: Any) -> AuditLog | None:
