@@ -27,6 +27,8 @@ OWN_AFFAIRS = {
     "POST /admissions/{admission_id}/settle",
     "POST /admissions/{admission_id}/release",
     "POST /admissions/{admission_id}/renew",
+    "POST /answers/lookup",  # which customer, if any, stands in the body: then the service decides
+    "PUT /answers",
 }
 
 _ANOTHERS = [("customer", "bob", OWNER), ("advisor", "alice", OWNER), ("risk", "alice", OWNER), ("analyst", "x", OWNER)]
@@ -55,6 +57,7 @@ REFUSED: dict[str, list[tuple[str, str, str]]] = {
     "PUT /profiles/l2/{customer_id}/{advisor_id}": [*_L2, ("risk", "r", SCOPE)],
     "GET /profiles/l3/{customer_id}": _L1_READ,
     "PUT /profiles/l3/{customer_id}": _L3_WRITE,
+    "GET /snapshots/{advisor_id}/{customer_id}": [*_L2, ("risk", "r", SCOPE)],
 }  # fmt: skip
 
 # Only an agent that does not exist is refused here: each of the four opens sessions of its own.
