@@ -8,6 +8,7 @@ class MemoryConfig(AppConfig):
 
     def ready(self) -> None:
         from guard.access.services import register_assignment_resolver
+        from guard.access.unmasking import register_unmasking
         from guard.admission.sessions import register_session_check
         from guard.idempotency import register_subject_resolver
         from memory import answers
@@ -19,13 +20,17 @@ class MemoryConfig(AppConfig):
         from memory.profiles.answers import erasing as answer_cache
         from memory.profiles.core_sync import forget_core_fields
         from memory.profiles.drafts import erasing as drafts
+        from memory.profiles.drafts import unmasking as masked_drafts
         from memory.profiles.queries import keeping as queries
+        from memory.profiles.queries import unmasking as masked_queries
         from memory.profiles.snapshots.services import forget_snapshots
         from memory.sessions import erasing as sessions
         from memory.sessions.owners import check_writable
 
         register_assignment_resolver(is_assigned)
         register_session_check(check_writable)
+        register_unmasking(masked_drafts.KIND, masked_drafts.clear_draft)
+        register_unmasking(masked_queries.KIND, masked_queries.clear_query)
         register_subject_resolver(answers.subject_of_request)
         on_customers_changed(forget_core_fields)
         on_facts_changed(forget_snapshots)
