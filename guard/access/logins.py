@@ -14,7 +14,8 @@ import logging
 import unicodedata
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -42,6 +43,7 @@ from guard.audit.services import observe, record
 
 logger = logging.getLogger(__name__)
 
+_WHAT = ("account", "address")
 UNKNOWN = "unknown"  # stands in rows for an account that does not exist
 _attempt = Script.beside(__file__, "attempt")
 _credit = Script.beside(__file__, "credit")
@@ -63,16 +65,16 @@ class LoginBackend(ModelBackend):
             # A program in process, not a browser: it has no address, and all such are counted as one.
             request = HttpRequest()
         scopes = _scopes(request, username)
-        wait = count_attempt(scopes)
-        if wait:
-            request.login_locked_for = wait  # type: ignore[attr-defined]
+        attempt = count_attempt(scopes)
+        if attempt.wait:
+            request.login_locked_for = attempt.wait  # type: ignore[attr-defined]
             raise PermissionDenied
         user = super().authenticate(request, username=username, password=password)
         if isinstance(user, User):
             give_back(scopes)
             _record(Decision.SUCCESS, scopes, user)
             return user
-        _failed(scopes, username)
+        _failed(scopes, username, attempt)
         return None
 
     async def aauthenticate(self, request: Any, username: Any = None, password: Any = None, **kwargs: Any) -> Any:
@@ -132,8 +134,16 @@ def _keys(scopes: tuple[str, str]) -> tuple[list[str], datetime, datetime]:
     return [LOGIN(ip=scope, date=day.isoformat()) for scope in scopes for day in days], begins, ends
 
 
-def count_attempt(scopes: tuple[str, str]) -> int:
-    """Counts one attempt; 0, or for how many seconds there will be none.
+class Attempt(NamedTuple):
+    """wait: 0, or for how many seconds there will be no attempt. locks: scopes that this one locked, should it fail,
+    with the lock's end, by which it is known again."""
+
+    wait: int
+    locks: Mapping[str, datetime] = MappingProxyType({})
+
+
+def count_attempt(scopes: tuple[str, str]) -> Attempt:
+    """Counts one attempt, or none while the account or the address is locked.
 
     Cost: 1 round trip; where Redis does not refuse, a transaction on two rows. Redis away: MySQL alone.
     """
@@ -148,14 +158,15 @@ def count_attempt(scopes: tuple[str, str]) -> int:
             ],
         )  # fmt: skip
         if locked:
-            return max(1, -(-wait_ms // 1000))
+            return Attempt(max(1, -(-wait_ms // 1000)))
     except (RedisUnavailable, ResponseError):
         pass  # away, or a counter that somebody has spoilt: MySQL decides
     return retry_conflicts(lambda: _count_in_database(scopes), also=(IntegrityError,))
 
 
-def _count_in_database(scopes: tuple[str, str]) -> int:
+def _count_in_database(scopes: tuple[str, str]) -> Attempt:
     at = now()
+    locks: dict[str, datetime] = {}
     window, lock = timedelta(seconds=settings.LOGIN_WINDOW_SECONDS), timedelta(seconds=settings.LOGIN_LOCK_SECONDS)
     with transaction.atomic():
         rows: Mapping[str, LoginCount] = {
@@ -167,7 +178,7 @@ def _count_in_database(scopes: tuple[str, str]) -> int:
             if row is not None and row.ends_at > at and row.failures >= limit:
                 wait = max(wait, (row.ends_at - at).total_seconds())
         if wait:
-            return max(1, round(wait + 0.5))
+            return Attempt(max(1, round(wait + 0.5)))
         for scope, limit in sorted(zip(scopes, _limits(), strict=True)):
             row = rows.get(scope)
             if row is None:
@@ -176,9 +187,9 @@ def _count_in_database(scopes: tuple[str, str]) -> int:
                 row.failures, row.ends_at = 0, at + window
             row.failures += 1
             if row.failures >= limit:
-                row.ends_at = at + lock
+                row.ends_at = locks[scope] = at + lock
             row.save(force_insert=scope not in rows)
-    return 0
+    return Attempt(0, locks)
 
 
 def give_back(scopes: tuple[str, str]) -> None:
@@ -193,24 +204,27 @@ def give_back(scopes: tuple[str, str]) -> None:
         logger.warning("a login's attempt stays counted in Redis, which could not be told")
 
 
-def _is_full(scopes: tuple[str, str]) -> bool:
-    rows = dict(LoginCount.objects.filter(scope__in=scopes).values_list("scope", "failures"))
-    return any(rows.get(scope, 0) >= limit for scope, limit in zip(scopes, _limits(), strict=True))
+def _standing(locks: Mapping[str, datetime]) -> list[str]:
+    """Those of these locks that no success has taken back meanwhile. No query where there are none."""
+    if not locks:
+        return []
+    rows = dict(LoginCount.objects.filter(scope__in=locks).values_list("scope", "ends_at"))
+    return [scope for scope, ends_at in locks.items() if rows.get(scope) == ends_at]
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _failed(scopes: tuple[str, str], username: str) -> None:
-    """A row for the failure, and another where a lock came of it. Attempts while locked leave none: the
-    log is not to be filled by whoever tries."""
+def _failed(scopes: tuple[str, str], username: str, attempt: Attempt) -> None:
+    """A row for the failure, and another from the attempt that locked: one a lock, however many came at once. Attempts
+    while locked leave none: the log is not to be filled by whoever tries."""
     user = User.objects.filter(username=username).first()
     _record(Decision.FAILURE, scopes, user)
-    if _is_full(scopes):
-        _record(Decision.LOCKED, scopes, user)
+    if standing := _standing(attempt.locks):
+        _record(Decision.LOCKED, scopes, user, locked=[_WHAT[scopes.index(scope)] for scope in standing])
 
 
-def _record(decision: Decision, scopes: tuple[str, str], user: User | None) -> None:
+def _record(decision: Decision, scopes: tuple[str, str], user: User | None, **more: Any) -> None:
     account, address = scopes
     row: dict[str, Any] = {
         "tenant": tenant_of(user) if user is not None else "default",
@@ -220,7 +234,7 @@ def _record(decision: Decision, scopes: tuple[str, str], user: User | None) -> N
         "actor_id": user.get_username()[:64] if user is not None else UNKNOWN,
         "object_type": "console",
         "object_id": address,
-        "input_summary": {"ip": address, "account": account},
+        "input_summary": {"ip": address, "account": account, **more},
     }
     if decision == Decision.FAILURE:
         observe(**row)

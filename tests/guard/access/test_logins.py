@@ -196,7 +196,7 @@ def test_of_many_at_once_no_more_are_let_to_the_password_than_the_limit(
         start.wait()
         try:
             for _ in range(2):
-                counted.append(logins.count_attempt(scopes))
+                counted.append(logins.count_attempt(scopes).wait)
         finally:
             connections.close_all()
 
@@ -207,6 +207,57 @@ def test_of_many_at_once_no_more_are_let_to_the_password_than_the_limit(
         thread.join()
     assert len(counted) == 128
     assert counted.count(0) == 5
+
+
+@pytest.mark.parametrize("redis_up", [True, False])
+def test_of_thirty_at_once_one_locks_and_says_so(redis_up: bool, own_redis_server: RedisServer) -> None:
+    """All are counted before any of them has failed, so each finds the account full when it fails."""
+    make_staff()
+    if not redis_up:
+        own_redis_server.kill()
+    start, counted, answers = threading.Barrier(30), threading.Barrier(5), []
+    hashed = User.check_password
+
+    def slow(self: User, password: str) -> bool:
+        counted.wait(30)
+        return hashed(self, password)
+
+    def work() -> None:
+        start.wait()
+        try:
+            request = RequestFactory().post(LOGIN, REMOTE_ADDR="203.0.113.9")
+            answers.append(authenticate(request, username="lin", password=WRONG))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work) for _ in range(30)]
+    User.check_password = slow  # type: ignore[method-assign]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        User.check_password = hashed  # type: ignore[method-assign]
+    assert answers == [None] * 30
+    assert sorted(row.decision for row in rows()) == ["failure"] * 5 + ["locked"]
+    assert rows("locked")[0].input_summary["locked"] == ["account"]
+
+
+def test_each_lock_has_its_row_and_one_that_a_success_took_back_has_none(settings: Any) -> None:
+    make_staff()
+    settings.LOGIN_FAILURES_ADDRESS = 8
+    for number in range(8):
+        login("lin" if number < 5 else f"user{number}")
+    assert [row.input_summary["locked"] for row in rows("locked")] == [["account"], ["address"]]
+    scopes = ("u-" + "4" * 32, "cb007110")
+    for _ in range(4):
+        logins.count_attempt(scopes)
+    last = logins.count_attempt(scopes)
+    assert list(last.locks) == [scopes[0]]
+    logins.give_back(scopes)  # the right password, at the same moment
+    logins._failed(scopes, "lin", last)
+    assert len(rows("locked")) == 2
 
 
 def test_redis_away_counts_go_on(own_redis_server: RedisServer) -> None:
@@ -237,7 +288,7 @@ def test_redis_that_hangs_costs_a_short_wait(own_redis_server: RedisServer) -> N
     own_redis_server.pause()
     try:
         began = time.monotonic()
-        assert logins.count_attempt(scopes) == 0
+        assert logins.count_attempt(scopes).wait == 0
         assert time.monotonic() - began < REDIS_PATIENCE + 0.15
     finally:
         own_redis_server.resume()
@@ -289,7 +340,7 @@ def test_a_lock_goes_on_past_midnight(own_redis_server: RedisServer, monkeypatch
     """The key's name has the day of the window's first attempt: what began before midnight still counts after it."""
     scopes = ("u-" + "2" * 32, "cb007109")
     for _ in range(5):
-        assert logins.count_attempt(scopes) == 0
+        assert logins.count_attempt(scopes).wait == 0
     LoginCount.objects.all().delete()  # Redis alone
     today = now()
     _begins, ends = logins.business_day_bounds(logins.business_date(today))
@@ -298,7 +349,7 @@ def test_a_lock_goes_on_past_midnight(own_redis_server: RedisServer, monkeypatch
     monkeypatch.setattr(
         logins, "_keys", lambda _: ([*keys[1:3], keys[2] + "x", *keys[4:6], keys[5] + "x"], today, ends)
     )
-    assert logins.count_attempt(scopes) > 0
+    assert logins.count_attempt(scopes).wait > 0
 
 
 def test_counters_in_redis_have_an_end_and_one_without_is_mended(own_redis_server: RedisServer) -> None:
