@@ -12,12 +12,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from config.base.clock import from_micros, rfc3339, to_micros
 from config.base.trace import is_trace_id
 from guard.audit import pseudonyms
-from guard.audit.models import AuditLog
+from guard.audit.models import AuditLog, AuditSeal
 
 PAGE = 2000  # rows that an export reads at once
 # Parts of a search that are a column's value, and the column.
@@ -192,6 +193,27 @@ def stream(tenant: str, search: Search) -> Iterator[AuditLog]:
         if len(page) < PAGE:
             return
         after = Place(page[-1].at, page[-1].pk)
+
+
+def rows_in_clear(tenant: str, customer_id: str = "") -> int:
+    """How many rows from before there were pseudonyms name the customer (without one: may name somebody).
+
+    They are known by what they lack, a mac, which is why they are the rows up to `adopted` of the first seal. Nothing
+    changes them: the log takes no UPDATE, and their hashes are in the seals.
+    Cost: 1 query, and where there are such rows a second one that reads them all.
+    """
+    first = AuditSeal.objects.filter(number=1).values_list("adopted", flat=True).first()
+    if first == 0:
+        return 0
+    old = AuditLog.objects.filter(tenant=tenant, mac="").order_by()
+    if first is not None:
+        old = old.filter(id__lte=first)
+    if customer_id:
+        named = Q(actor_id=customer_id) | Q(on_behalf_of=customer_id) | Q(object_id=customer_id)
+        old = old.annotate(said=Cast("input_summary", TextField())).filter(
+            named | Q(said__contains=json.dumps(customer_id, ensure_ascii=False))
+        )
+    return old.count()
 
 
 def _values(row: AuditLog) -> dict[str, Any]:

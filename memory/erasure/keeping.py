@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memory.erasure.registry import Kept, register_kept
+from guard.audit.selectors import rows_in_clear
+from memory.erasure.registry import Kept, Subject, register_kept
 
 EVIDENCE = "statutory evidence, kept for its legal period"
 
@@ -16,3 +17,15 @@ def register_own() -> None:
         "backups": "backups, the database's binary log and Redis's append-only file, until they are rotated",
     }.items():
         register_kept(Kept(name, ground))
+    register_kept(
+        Kept(
+            "audit_log_in_clear",
+            f"{EVIDENCE}; rows from before there were pseudonyms, which name the customer and take no change",
+            rows=_in_clear,
+            only_if_any=True,
+        )
+    )
+
+
+def _in_clear(subject: Subject) -> int:
+    return rows_in_clear(subject.tenant, subject.customer_id)

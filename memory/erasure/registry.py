@@ -48,11 +48,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Kept:
-    """What an erasure leaves, and on what ground. rows: how many there are of the customer, where that can be told."""
+    """What an erasure leaves, and on what ground. rows: how many there are of the customer, where that can be told.
+    only_if_any: the receipt tells of it where there are some, or where that could not be told."""
 
     name: str
     ground: str
     rows: Callable[[Subject], int] | None = None
+    only_if_any: bool = False
 
 
 @dataclass

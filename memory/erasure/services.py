@@ -230,6 +230,8 @@ def _kept(subject: Subject) -> dict[str, dict[str, Any]]:
             # How many there are is worth a word, but an erasure does not wait for a core system that is away.
             with contextlib.suppress(DatabaseError):
                 table[one.name]["rows"] = one.rows(subject)
+        if one.only_if_any and table[one.name].get("rows") == 0:
+            del table[one.name]
     return table
 
 

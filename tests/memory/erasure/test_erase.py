@@ -12,6 +12,7 @@ from config.base import redis as base_redis
 from config.base.errors import DomainError
 from guard.access.services import Caller, issue_key
 from guard.audit.models import AuditLog
+from guard.audit.sealing import seal_waiting
 from memory.core.models import CoreCustomer
 from memory.erasure.models import CustomerTombstone, ErasureReceipt
 from memory.erasure.services import finish_open
@@ -305,3 +306,25 @@ def test_damaged_keys_are_in_nobodys_way() -> None:
     assert (code, receipt["state"]) == (0, "done")
     assert left_of(SECRET, ALICE_ID) == []
     refused("CUSTOMER_ERASED", selectors.read_messages, caller=WEI, session_id=about)
+
+
+def test_the_receipt_tells_of_audit_rows_from_before_there_were_pseudonyms() -> None:
+    """They name the customer, and nobody can change them."""
+    erased_before = erase(BOB_ID)[1]
+    assert "audit_log_in_clear" not in erased_before["kept"]
+    alike = {"tenant": "default", "event_type": "authz", "decision": "forbidden", "actor_type": "agent"}
+    AuditLog.objects.bulk_create(
+        AuditLog(**{**alike, "actor_id": "wei", **row})
+        for row in (
+            {"actor_type": "customer", "actor_id": ALICE_ID},
+            {"object_type": "profile_l1", "object_id": ALICE_ID},
+            {"input_summary": {"customer_id": ALICE_ID}},
+            {"object_id": f"{ALICE_ID}0"},
+            {"object_id": ALICE_ID, "tenant": "east"},
+        )
+    )
+    code, receipt = erase()
+    assert (code, receipt["kept"]["audit_log_in_clear"]["rows"]) == (0, 3)
+    assert "take no change" in receipt["kept"]["audit_log_in_clear"]["ground"]
+    seal_waiting(seconds=30)
+    assert erase()[1]["kept"]["audit_log_in_clear"]["rows"] == 3, "told again, also once they are sealed"
