@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from config.base.clock import business_date, now
 from guard.access.masking import mask
 from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
-from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
+from memory.profiles import derived, documents
+from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile, ProfileVersion
+
+ASSESSMENTS = {
+    "valid": _("valid"),
+    "expiring": _("expires within 30 days"),
+    "expired": _("expired"),
+    "missing": _("missing"),
+}
 
 
 class ProfileAdmin(ReadOnlyAdmin):
@@ -21,11 +30,11 @@ class ProfileAdmin(ReadOnlyAdmin):
     exact_search: tuple[str, ...] = ("customer_id",)
     search_help_text = _("Exactly a customer")
     ordering = ("-id",)
-    readonly_fields = ("content",)
-    exclude = ("payload", "core", "internal", "asset_snapshot")
+    readonly_fields: ClassVar[tuple[str, ...]] = ("content",)
+    exclude: ClassVar[tuple[str, ...]] = ("payload", "core", "internal", "asset_snapshot")
 
     @admin.display(description=_("customer"))
-    def customer(self, row: Profile) -> str:
+    def customer(self, row: Profile | ProfileVersion) -> str:
         return mask(row.customer_id)
 
     @admin.display(description=_("fields"))
@@ -52,7 +61,14 @@ class ProfileAdmin(ReadOnlyAdmin):
 
 @admin.register(CustomerProfileL1)
 class CustomerProfileL1Admin(ProfileAdmin):
-    pass
+    """assessment: as it stands today; the fields below say only when it was made and until when it counts."""
+
+    readonly_fields = ("assessment", "content")
+
+    @admin.display(description=_("risk assessment"))
+    def assessment(self, row: CustomerProfileL1) -> str:
+        status = derived.assessment_status(documents.l1_document(row), business_date(now()))
+        return str(ASSESSMENTS[status])
 
 
 @admin.register(CustomerProfileL2)
@@ -64,3 +80,23 @@ class CustomerProfileL2Admin(ProfileAdmin):
 @admin.register(CustomerProfileL3)
 class CustomerProfileL3Admin(ProfileAdmin):
     pass
+
+
+@admin.register(ProfileVersion)
+class ProfileVersionAdmin(ProfileAdmin):
+    """Each version as it was written. The page of the customer shows what changed, masked; this one shows all of it."""
+
+    list_display = ("customer", "layer", "version", "at", "writer", "agent", "deleted")
+    exact_search = ("customer_id", "trace_id")
+    search_help_text = _("Exactly a customer, or a trace")
+    list_filter = ("layer", "deleted")
+    readonly_fields = ("content",)
+    exclude = ("columns",)
+
+    @admin.display(description=_("author"))
+    def writer(self, row: ProfileVersion) -> str:
+        return mask(row.author) if row.author == row.customer_id else row.author
+
+    @admin.display(description=_("fields"))
+    def content(self, row: ProfileVersion) -> SafeString:  # type: ignore[override]
+        return pretty(row.columns)
