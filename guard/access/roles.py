@@ -25,7 +25,8 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     # Officers speak with customers, and see one in clear for a reason and on the record. Managers look, at masks: it
     # can be granted to one of them by name.
     RISK_OFFICER: (*OFFICERS_ACTS, "risk.view_riskalert", "risk.dispose_alert", "guard.unmask_customer"),
-    RISK_MANAGER: ("risk.view_riskalert",),
+    # They answer for what the AI agents spend: a correction of the ledger is an entry of theirs, with its reason.
+    RISK_MANAGER: ("risk.view_riskalert", "guard.view_budgetledger", "guard.change_budgetledger"),
     COMPLIANCE_AUDITOR: (
         "guard.view_auditlog",
         "guard.export_auditlog",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -9,6 +10,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -24,7 +26,7 @@ from guard.access.models import Agent
 from guard.access.people import RefusalRecorded
 from guard.access.roles import may
 from guard.access.staff_admin import ReadOnlyAdmin, person_of, request_tenant
-from guard.admission import blocks, limits
+from guard.admission import blocks, budget, limits
 from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, BudgetLedger, LimitKind
 
 
@@ -110,6 +112,24 @@ class _ByService(_Masked):
         return TemplateResponse(request, "guard/admission_form.html", context)
 
 
+class _Lifted(_ByRole, _ByService):
+    """What somebody put into force until it is lifted. Whoever may do the one may do the other."""
+
+    actions = ("lift",)
+
+    def lift_one(self, row: Any, by: User) -> bool:
+        """Calls the service. False where it was over already."""
+        raise NotImplementedError
+
+    def has_lift_permission(self, request: HttpRequest) -> bool:
+        return self.has_add_permission(request)
+
+    @admin.action(description=gettext_lazy("Lift the selected ones"), permissions=["lift"])
+    def lift(self, request: HttpRequest, rows: QuerySet[Any]) -> None:
+        count = sum(self.lift_one(row, person_of(request)) for row in rows.filter(open=1))
+        messages.success(request, _("%(count)d lifted.") % {"count": count})
+
+
 class LimitForm(forms.Form):
     kind = forms.ChoiceField(label=gettext_lazy("Limit"), choices=LimitKind.choices)
     value = forms.DecimalField(
@@ -188,12 +208,11 @@ class BlockForm(forms.Form):
 
 
 @admin.register(ActorBlock)
-class ActorBlockAdmin(_ByRole, _ByService):
+class ActorBlockAdmin(_Lifted):
     list_display = ("actor", "code", "repeat", "started_at", "expires_at", "state", "blocked_by", "lifted_by")
     list_filter = (("open", admin.EmptyFieldListFilter),)
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an actor")
-    actions = ("lift",)
     form_class = BlockForm
     add_permission = blocks.BLOCK
     title = gettext_lazy("Block an actor")
@@ -216,15 +235,8 @@ class ActorBlockAdmin(_ByRole, _ByService):
         )
         return _("The actor is blocked.")
 
-    def has_lift_permission(self, request: HttpRequest) -> bool:
-        return self.has_add_permission(request)
-
-    @admin.action(description=gettext_lazy("Lift the selected blocks"), permissions=["lift"])
-    def lift(self, request: HttpRequest, rows: QuerySet[ActorBlock]) -> None:
-        tenant, by = request_tenant(request), person_of(request)
-        actors = list(rows.filter(open=1).values_list("actor_id", flat=True))
-        count = sum(blocks.lift_block(tenant=tenant, actor_id=actor_id, by=by) for actor_id in actors)
-        messages.success(request, _("%(count)d blocks lifted.") % {"count": count})
+    def lift_one(self, row: ActorBlock, by: User) -> bool:
+        return blocks.lift_block(tenant=row.tenant, actor_id=row.actor_id, by=by)
 
 
 class PauseForm(forms.Form):
@@ -233,10 +245,9 @@ class PauseForm(forms.Form):
 
 
 @admin.register(AgentPause)
-class AgentPauseAdmin(_ByRole, _ByService):
+class AgentPauseAdmin(_Lifted):
     list_display = ("agent", "reason", "paused_by", "started_at", "ended_at", "lifted_by")
     list_filter = (("open", admin.EmptyFieldListFilter), "agent")
-    actions = ("lift",)
     form_class = PauseForm
     add_permission = blocks.PAUSE
     title = gettext_lazy("Pause an AI agent")
@@ -245,22 +256,34 @@ class AgentPauseAdmin(_ByRole, _ByService):
         blocks.pause_agent(tenant=request_tenant(request), by=person_of(request), **data)
         return _("The AI agent is paused: it starts nothing any more.")
 
-    def has_lift_permission(self, request: HttpRequest) -> bool:
-        return self.has_add_permission(request)
+    def lift_one(self, row: AgentPause, by: User) -> bool:
+        return blocks.lift_pause(tenant=row.tenant, agent=row.agent, by=by)
 
-    @admin.action(description=gettext_lazy("Lift the selected pauses"), permissions=["lift"])
-    def lift(self, request: HttpRequest, rows: QuerySet[AgentPause]) -> None:
-        tenant, by = request_tenant(request), person_of(request)
-        agents = list(rows.filter(open=1).values_list("agent", flat=True))
-        count = sum(blocks.lift_pause(tenant=tenant, agent=agent, by=by) for agent in agents)
-        messages.success(request, _("%(count)d pauses lifted.") % {"count": count})
+
+class AdjustForm(forms.Form):
+    amount = forms.DecimalField(
+        label=gettext_lazy("Amount"),
+        max_digits=16,
+        decimal_places=6,
+        help_text=gettext_lazy("Added to what is spent this month. Below zero: money comes back."),
+    )
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=200)
+    # The same form sent twice is one correction.
+    reference = forms.CharField(max_length=32, widget=forms.HiddenInput, initial=lambda: uuid.uuid4().hex)
 
 
 @admin.register(BudgetLedger)
-class BudgetLedgerAdmin(_Masked):
-    """To look at: a correction is an entry of its own."""
+class BudgetLedgerAdmin(_ByRole, _ByService):
+    """To look at: a correction is an entry of its own, which managers make with a reason."""
 
+    form_class = AdjustForm
+    add_permission = budget.ADJUST
+    title = gettext_lazy("Adjust this month's budget")
     list_display = ("recorded_at", "month", "number", "kind", "amount", "actor", "agent", "action", "reason")
     list_filter = ("kind", "agent")
     exact_search = ("month", "actor_id", "admission_id")
     search_help_text = gettext_lazy("Exactly a month (YYYY-MM), an actor or an admission")
+
+    def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
+        row = budget.adjust_budget(tenant=request_tenant(request), by=person_of(request), **data)
+        return _("The budget of %(month)s is adjusted.") % {"month": row.month}

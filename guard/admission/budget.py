@@ -24,6 +24,7 @@ from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.redis import RUN_ID, RedisUnavailable, Script
 from config.base.trace import current_trace_id
+from guard.access.people import By, admit_staff
 from guard.admission import keys, periods, wires
 from guard.admission.amounts import MOST_UNITS, from_units, to_units
 from guard.admission.mending import mending
@@ -35,6 +36,7 @@ from guard.audit.services import record
 _budget = Script.beside(__file__, "budget")
 
 BUDGET_KEPT = timedelta(days=7)  # after the month's end
+ADJUST = "guard.change_budgetledger"  # whoever only runs the system writes no money into it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +125,14 @@ def add_entry(entry: Entry) -> tuple[BudgetLedger, Known | None]:
     return row, Known(month_row.number, _units(month_row.spent))
 
 
-def adjust_budget(*, tenant: str, amount: Decimal, reason: str, by: str, reference: str) -> BudgetLedger:
+def adjust_budget(*, tenant: str, amount: Decimal, reason: str, by: By, reference: str) -> BudgetLedger:
     """A correction of the present month: more spent when positive, less when negative.
 
-    reference: names the correction; the same one twice is one row. Audited. Errors: INVALID_REQUEST.
+    by: a person of the tenant who holds ADJUST by role or by grant, or a name.
+    reference: names the correction; the same one twice is one row. Audited.
+    Errors: FORBIDDEN (one audit row), INVALID_REQUEST.
     """
+    who = admit_staff(by, ADJUST, action="adjust", object_type="budget_ledger", tenant=tenant, by_role=True)
     units = to_units(abs(amount))
     if not reason.strip() or not units:
         raise DomainError("INVALID_REQUEST", "a correction needs an amount and a reason")
@@ -142,7 +147,7 @@ def adjust_budget(*, tenant: str, amount: Decimal, reason: str, by: str, referen
                     day=day,
                     admission_id=f"adjustment.{reference}"[:64],
                     amount=from_units(units if amount > 0 else -units),
-                    actor_id=by[:64],
+                    actor_id=who[:64],
                     reason=reason[:200],
                     kind=BudgetLedger.Kind.ADJUSTMENT,
                 )
@@ -153,7 +158,7 @@ def adjust_budget(*, tenant: str, amount: Decimal, reason: str, by: str, referen
                     event_type=EventType.BUDGET,
                     decision=Decision.ADJUSTED,
                     actor_type=ActorType.STAFF,
-                    actor_id=by,
+                    actor_id=who,
                     object_type="budget_ledger",
                     object_id=str(row.pk),
                     input_summary={"amount": str(row.amount), "month": row.month, "reason": reason[:200]},

@@ -58,7 +58,8 @@ class AdmissionLimit(models.Model):
         indexes = [models.Index(fields=["current"], name="admission_limit_in_force")]
 
     def __str__(self) -> str:
-        return f"{self.tenant}/{self.agent or '*'}/{self.actor_id or '*'} {self.kind}={self.value}"
+        # Whom it is about may be a customer: pages show that with a mask, and this as it stands.
+        return f"{self.tenant} #{self.pk} {self.kind}={self.value}"
 
 
 class BudgetLedger(models.Model):
@@ -157,7 +158,7 @@ class ActorBlock(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.tenant}/{self.actor_id} {self.code}"
+        return f"{self.tenant} #{self.pk} {self.code}"  # without the actor, who may be a customer
 
 
 class AgentPause(models.Model):

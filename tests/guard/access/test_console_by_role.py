@@ -191,7 +191,7 @@ def test_each_role_sees_its_pages_and_is_refused_all_others(role: str, objects: 
             expected = {302, 403}  # of what does not exist, everybody is told so
         if status not in expected or rows != (1 if status == 403 else 0):
             wrong.append((name, status, rows))
-    assert wrong == [], wrong
+    assert wrong == []
 
 
 @pytest.mark.parametrize("role", MAKE)
@@ -208,7 +208,7 @@ def test_no_role_posts_to_a_page_that_it_does_not_see(role: str, objects: dict[s
             wrong.append((name, status))
         elif status == 403 and AuditLog.objects.count() != before + 1:
             wrong.append((name, "rows", AuditLog.objects.count() - before))
-    assert wrong == [], wrong
+    assert wrong == []
     assert AuditLog.objects.filter(event_type="unmask", decision="granted").count() == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -302,3 +303,40 @@ def test_an_officer_blocks_and_pauses(officer: Client) -> None:
     officer.post("/admin/guard/agentpause/", {"action": "lift", "_selected_action": [AgentPause.objects.get().pk]})
     assert admit(ALICE).allowed
     assert [row.actor_id for row in audit_rows("agent_pause")] == ["olga", "olga"]
+
+
+@pytest.fixture
+def manager(django_user_model: Any) -> Client:
+    from django.contrib.auth.models import Group
+
+    person = django_user_model.objects.create_user("mei", password="x", is_staff=True)
+    person.groups.add(Group.objects.get(name="risk_manager"))
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def test_a_manager_corrects_the_months_budget_once_and_on_the_record(
+    manager: Client, operator: Client, officer: Client
+) -> None:
+    make_wide(budget="10")
+    page = "/admin/guard/budgetledger/"
+    form = manager.get(f"{page}add/").context["form"]
+    sent = {"amount": "2.5", "reason": "the provider billed late", "reference": form["reference"].value()}
+    for _ in range(2):  # the button was pressed twice
+        assert manager.post(f"{page}add/", sent).status_code == 302
+    row = BudgetLedger.objects.get()
+    assert (row.kind, row.amount, row.actor_id, row.reason) == ("adjustment", Decimal("2.5"), "mei", sent["reason"])
+    assert admit(ALICE, estimate="7.6").refused_by == "budget"
+    assert [one.decision for one in audit_rows("budget")] == ["adjusted", "refused"]
+    assert audit_rows("budget")[0].actor_id == "mei"
+    for wrong in ({"amount": "0"}, {"reason": ""}, {"amount": "0.0000001"}, {"amount": "x"}):
+        fresh = manager.get(f"{page}add/").context["form"]["reference"].value()
+        assert manager.post(f"{page}add/", {**sent, "reference": fresh, **wrong}).status_code == 200
+    for other, sees in ((operator, 200), (officer, 403)):
+        assert other.get(page).status_code == sees
+        assert other.post(f"{page}add/", {**sent, "reference": "another"}).status_code == 403
+    assert "the provider billed late" in manager.get(page).content.decode()
+    assert manager.get(f"{page}{row.pk}/change/").status_code == 200
+    assert manager.post(f"{page}{row.pk}/change/", {"amount": "9"}).status_code == 403
+    assert BudgetLedger.objects.count() == 1
