@@ -3,11 +3,13 @@ the worst moment."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -53,6 +55,7 @@ from memory.profiles import cache, services
 cache.drop_quietly = lambda changes: os.kill(os.getpid(), signal.SIGKILL)
 services.write_l1(caller=Caller("default", "customer", "alice"), customer_id="alice", payload={"occupation": "judge"})
 """
+CREATES_AND_DIES = DIES_BEFORE_DEL.replace("alice", "dora")
 UPDATES_BY_QUERYSET = """
 from memory.profiles.models import CustomerProfileL1
 CustomerProfileL1.objects.filter(customer_id="alice").update(payload={"schema_version": 1, "occupation": "pilot"})
@@ -79,6 +82,43 @@ def test_what_other_processes_write_is_seen_and_a_killed_ones_write_within_a_sec
     until(lambda: alice.occupation("alice") == "judge", seconds=3, what="the sweeper finished the dead one's DEL")
     # The outbox empties itself.
     until(lambda: live_stack.query("SELECT COUNT(*) FROM profile_change") == [(0,)], seconds=10)
+
+
+def test_who_creates_a_profile_and_is_killed_before_its_del_is_seen_soon_and_history_agrees_with_what_was_served(
+    live_stack: LiveStack,
+) -> None:
+    """That there is no profile is cached too; what readers were given meanwhile is what an as-of read says later."""
+    dora = make_agent(live_stack, "customer", "dora")
+    given: list[tuple[str, int, Any]] = []
+
+    def look() -> bool:
+        status, profile = dora.call("GET", "/profiles/l1/dora")
+        given.append((datetime.now(UTC).isoformat().replace("+00:00", "Z"), status, profile))
+        return status == 200
+
+    assert not look()
+    killed = live_stack.popen("shell", "--no-imports", "-c", CREATES_AND_DIES)
+    while killed.poll() is None:
+        look()
+    assert killed.returncode == -9
+    ended = time.monotonic()
+    until(look, seconds=3, what="the sweeper finished the dead one's DEL")
+    assert time.monotonic() - ended < 2  # one, on a machine that does nothing else
+    until(lambda: live_stack.query("SELECT visible_at FROM profile_version WHERE customer_id = 'dora'")[0][0])
+    told = [dora.call("GET", f"/profiles/l1/dora?as_of={moment}")[:2] for moment, _status, _profile in given]
+    # Between the DEL and its stamp, a moment, both are true.
+    differing = [place for place, answer in enumerate(told) if answer[0] != given[place][1]]
+    assert len(differing) <= 1
+    assert told[0][0] == 404
+    last = given[-1][2]
+    assert (last["occupation"], last["version"]) == ("judge", 1)
+    assert dora.call("GET", "/profiles/l1/dora?version=1") == (200, last)
+    [(digest, author)] = live_stack.query(
+        "SELECT document_hash, author FROM profile_version WHERE customer_id = 'dora'"
+    )
+    assert author == "dora"
+    held = until(lambda: (look(), live_stack.redis.client().get("profile:l1:dora"))[1], seconds=5)
+    assert hashlib.sha256(str(held).encode()).hexdigest() == digest
 
 
 def test_redis_killed_and_back_with_old_values_serves_them_for_no_longer_than_the_sweeper_needs(
