@@ -115,6 +115,16 @@ def profiles(seconds: float) -> Iterator[Row]:
     yield Row("the same, the agent's key checked too", rates["by key"], "GET, json.loads", rates["GET"], 0.8)
 
 
+def snapshots(seconds: float) -> Iterator[Row]:
+    from tests.bench.rates import interleaved
+    from tests.bench.snapshot import snapshot_slices
+
+    rates = interleaved(snapshot_slices(), seconds)
+    yield Row("cached snapshot, 500 positions, access included", rates["read"], "GET, json.loads", rates["GET"])
+    yield Row("the same by loads from the core (5 queries)", rates["read"], "loads", rates["load"])
+    yield Row("kept answer, looked up", rates["answer"], "GET, json.loads", rates["GET"])
+
+
 def draining(seconds: float, long: bool) -> Iterator[Row]:
     from tests.bench.drain import drain_rates, lag
 
@@ -187,6 +197,7 @@ def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
         rows += doors(seconds)
         rows += admissions(seconds)
         rows += profiles(seconds)
+        rows += snapshots(seconds)
         rows += draining(lag_seconds, long)
         port = free_port()
         server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)

@@ -3,7 +3,7 @@
 On the cache Redis (CACHE_REDIS_URL), which may evict whatever it likes: a value that goes is made again, a lease that
 goes only means that its maker keeps nothing. A reader that misses is given a lease (a random token) and makes the
 value; others wait for it. Whoever invalidates deletes value and lease in one call, so that a maker who began before
-that cannot keep what it made.
+that cannot keep what it made; and holds the place before, so that it may die at any point.
 
 On Redis being down or slow: every look is a miss that may not be kept, after 0.25 s once and at once for a second.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -32,6 +32,8 @@ _look = Script.beside(__file__, "look")
 _keep = Script.beside(__file__, "keep")
 _drop = Script.beside(__file__, "drop")
 _note = Script.beside(__file__, "note")
+_hold = Script.beside(__file__, "hold")
+_HELD = "!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """value: what the cache held. token: the lease, '' for none: somebody else is at it, or (away) nobody can tell."""
+    """value: what the cache held. token: the lease, '' for none: somebody else is at it, unless the value can not be
+    kept at present, because Redis is away or the place is held."""
 
     value: str | None
     token: str = ""
     away: bool = False
+    held: bool = False
 
 
 def client() -> Client:
@@ -69,7 +73,9 @@ def look(place: Place, *, lease_seconds: float) -> Look:
         logger.warning("a cache key holds something else: deleted")
         drop_quietly([place])
         return Look(None, away=True)
-    return Look(answer[0]) if answer[0] else Look(None, answer[1] or "")
+    if answer[0]:
+        return Look(answer[0])
+    return Look(None, held=True) if answer[1] == _HELD else Look(None, answer[1] or "")
 
 
 def keep(place: Place, token: str, value: str, *, seconds: float) -> bool:
@@ -95,6 +101,19 @@ def drop_quietly(places: Iterable[Place]) -> bool:
     """As `drop`; False where Redis is away: then the values live as long as they may."""
     try:
         drop(places)
+    except RedisUnavailable:
+        logger.warning("the cache Redis is away: cached values live to their end")
+        return False
+    return True
+
+
+def hold_quietly(places: Sequence[Place], *, seconds: float) -> bool:
+    """Before a change of what the values are made from is committed: they go, and until `drop` (or so many seconds)
+    nothing is kept in their places. So a process that dies between its commit and its `drop` leaves no old value.
+    One round trip. False where Redis is away."""
+    names = [name for place in places for name in (place.value, place.lease)]
+    try:
+        _hold(client(), names, [int(seconds * 1000)])
     except RedisUnavailable:
         logger.warning("the cache Redis is away: cached values live to their end")
         return False
@@ -127,7 +146,7 @@ def through(
             return seen.value
         if seen.token:
             return _made(place, seen.token, make, seconds)
-        if seen.away or time.monotonic() > deadline:
+        if seen.away or seen.held or time.monotonic() > deadline:
             return make()
         time.sleep(_PAUSES[min(turn, len(_PAUSES) - 1)])
         turn += 1

@@ -2,8 +2,8 @@
 
 Order. A load is as old as the instant at which it began to read the core, by the database's clock; under the lock of
 the l2 row, a load that is older than the copy there gives way to it. So whichever of two loads is slower, the copy and
-what is cached of it are the newer one's. An import deletes value and lease after its commit (`forget_snapshots`): a
-load that read the core before it can keep nothing in the cache.
+what is cached of it are the newer one's. An import deletes value and lease before and after its commit
+(`forget_snapshots`): a load that read the core before it can keep nothing in the cache.
 
 Versions. Equal figures are not written again, or the history of l2 would fill with equal versions each 15 minutes: the
 copy that stands is answered and cached. Past CONFIRMED_SECONDS it is written once more, so that its age says no more
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 AUTHOR = "advisor-snapshot"
 CONFIRMED_SECONDS = 86_400
+# Longer than an import's transaction takes.
+HOLD_SECONDS = 20
 _AT_ONCE = 500
 
 Document = dict[str, Any]
@@ -113,10 +115,11 @@ def database_now() -> datetime:
 
 
 def forget_snapshots(tenant: str, customer_ids: Iterable[str]) -> None:
-    """In the transaction that changes these customers' facts: their cached snapshots go after the commit.
+    """In the transaction that changes these customers' facts: their cached snapshots go, and until the commit nobody
+    keeps one (a rollback, or a process killed at any point, ends that after HOLD_SECONDS).
 
     Whose snapshots there may be: of every advisor who ever had the customer, and of those with a copy in l2. Two
-    queries for each 500 customers, one round trip for all.
+    queries for each 500 customers, two round trips for all.
     """
     places: list[leased.Place] = []
     customers = sorted(set(customer_ids))
@@ -130,4 +133,5 @@ def forget_snapshots(tenant: str, customer_ids: Iterable[str]) -> None:
             place_of(tenant, advisor, customer) for customer, advisors in pairs.items() for advisor in sorted(advisors)
         ]
     if places:
+        leased.hold_quietly(places, seconds=HOLD_SECONDS)
         transaction.on_commit(lambda: leased.drop_quietly(places))

@@ -4,6 +4,7 @@
 -- ARGV[1]  a fresh random token: becomes the lease where nobody holds one
 -- ARGV[2]  lifetime of a lease, milliseconds
 -- RETURNS  {value} | {false, token} for the maker | {false, false} while somebody else is at it
+--          | {false, '!'} where the place is held (hold.lua): whoever asks makes the value and keeps nothing
 -- A hit writes nothing.
 local token, lifetime = ARGV[1], ARGV[2]
 local value = redis.call('GET', KEYS[1])
@@ -16,4 +17,4 @@ end
 if redis.call('PTTL', KEYS[2]) < 0 then
     redis.call('PEXPIRE', KEYS[2], lifetime)
 end
-return {false, false}
+return {false, redis.call('GET', KEYS[2]) == '!' and '!'}
