@@ -6,13 +6,12 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import Client
 
 from config.base import redis as base_redis
@@ -77,33 +76,6 @@ def timed(most: float) -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < most + 0.15
-
-
-class Threads:
-    """Runs the same call in many threads that begin together."""
-
-    def __init__(self, how_many: int, work: Callable[[], Any]) -> None:
-        self.answers: list[Any] = []
-        start = threading.Barrier(how_many)
-
-        def run() -> None:
-            try:
-                start.wait()
-                self.answers.append(work())
-            except BaseException as error:
-                self.answers.append(error)
-            finally:
-                connections.close_all()
-
-        self._threads = [threading.Thread(target=run, daemon=True) for _ in range(how_many)]
-        for thread in self._threads:
-            thread.start()
-
-    def end(self) -> list[Any]:
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        return self.answers
 
 
 class Slow:

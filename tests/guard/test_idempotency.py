@@ -27,7 +27,6 @@ from tests.guard.idempotency import (
     DIGEST,
     Agent,
     Slow,
-    Threads,
     code_of,
     kept,
     make_agent,
@@ -37,6 +36,7 @@ from tests.guard.idempotency import (
 )
 from tests.memory.sessions.helpers import counted_round_trips, empty_redis, make_session
 from tests.stack import until
+from tests.threads import Threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROJECT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,6 @@ from tests.guard.idempotency import (
     ALICE,
     Agent,
     Slow,
-    Threads,
     code_of,
     make_agent,
     replayed,
@@ -35,6 +34,7 @@ from tests.guard.idempotency import (
 from tests.memory.sessions.helpers import make_session
 from tests.services import RedisServer
 from tests.stack import until
+from tests.threads import Threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

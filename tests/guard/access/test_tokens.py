@@ -6,7 +6,6 @@ import base64
 import json
 import logging
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -17,56 +16,21 @@ from django.db import OperationalError, connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from config.base import redis as base_redis
 from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.redact import RedactingFormatter, redact
 from guard import tokens as signing
-from guard.access import services, tokens
-from guard.access.blacklist import REDIS_PATIENCE
-from guard.access.keys import TOKEN
+from guard.access import tokens
 from guard.access.models import RevokedToken, TokenFamily
 from guard.access.services import authenticate, issue_key, revoke_key, rotate_key
 from guard.audit.models import AuditLog
+from tests.guard.access.tokens import claims, code_of, elsewhere, made, post, use
 from tests.services import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def code_of(work: Any, **call: Any) -> str:
-    with pytest.raises(DomainError) as refusal:
-        work(**call)
-    return refusal.value.code
-
-
-def made(agent: str = "customer", actor_id: str = "alice", **more: Any) -> tuple[services.IssuedKey, tokens.Issued]:
-    key = issue_key(agent=agent, **more)
-    return key, tokens.issue_tokens(caller=authenticate(key=key.key, actor_id=actor_id))
-
-
-def use(token: str, actor_id: str | None = None) -> services.Caller:
-    return authenticate(key=token, actor_id=actor_id)
-
-
-def elsewhere() -> None:
-    """As another process, which knows nothing yet."""
-    services.forget_principals()
-    tokens.forget_tokens()
-
-
-def claims(token: str) -> dict[str, Any]:
-    content = token.split(".")[1]
-    value: dict[str, Any] = json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
-    return value
-
-
 # --- HTTP -------------------------------------------------------------------------------------------------------------
-
-
-def post(path: str, bearer: str = "", body: Any = None, **headers: str) -> Any:
-    if bearer:
-        headers["Authorization"] = f"Bearer {bearer}"
-    return Client().post(f"/api/v1{path}", body, content_type="application/json", headers=headers)
 
 
 def test_a_token_does_what_its_key_did_and_then_a_new_one_does() -> None:
@@ -280,91 +244,6 @@ def test_revoking_a_refresh_token_ends_its_family() -> None:
     for pair in (first, second):
         assert code_of(use, token=pair.access_token) == "TOKEN_REVOKED"
     assert code_of(tokens.refresh_tokens, refresh_token=second.refresh_token) == "TOKEN_REVOKED"
-
-
-def revoked_elsewhere(pair: tokens.Issued) -> None:
-    tokens.revoke_token(caller=use(pair.access_token))
-    elsewhere()
-
-
-def test_the_blacklist_in_redis_ends_with_the_token_it_stops(own_redis_server: RedisServer) -> None:
-    _key, pair = made()
-    tokens.revoke_token(caller=use(pair.access_token))
-    name = TOKEN(jti=claims(pair.access_token)["jti"])
-    assert 590 <= own_redis_server.client().ttl(name) <= 601
-
-
-def test_an_emptied_redis_opens_nothing(own_redis_server: RedisServer) -> None:
-    _key, pair = made()
-    revoked_elsewhere(pair)
-    own_redis_server.empty()
-    assert code_of(use, token=pair.access_token) == "TOKEN_REVOKED"
-
-
-def test_redis_away_opens_nothing_and_closes_nothing(own_redis_server: RedisServer) -> None:
-    _key, good = made()
-    _key, bad = made()
-    own_redis_server.kill()
-    tokens.revoke_token(caller=use(bad.access_token))
-    elsewhere()
-    assert code_of(use, token=bad.access_token) == "TOKEN_REVOKED"
-    assert use(good.access_token)
-    assert tokens.refresh_tokens(refresh_token=good.refresh_token)
-    own_redis_server.start()  # it never heard of the revocation
-    base_redis.forget_clients()
-    elsewhere()
-    assert code_of(use, token=bad.access_token) == "TOKEN_REVOKED"
-
-
-def test_a_process_that_remembers_a_token_learns_of_a_revocation_within_five_seconds_without_redis(
-    own_redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _key, pair = made()
-    use(pair.access_token)
-    remembered = dict(tokens._good)
-    own_redis_server.kill()
-    tokens.revoke_token(caller=use(pair.access_token))
-    tokens._good.update(remembered)
-    assert use(pair.access_token)  # up to 5 s
-    clock = time.monotonic()
-    monkeypatch.setattr(tokens.time, "monotonic", lambda: clock + site.PRINCIPAL_CACHE_SECONDS)
-    assert code_of(use, token=pair.access_token) == "TOKEN_REVOKED"
-
-
-def test_redis_that_hangs_costs_one_short_wait(own_redis_server: RedisServer) -> None:
-    _key, pair = made()
-    use(pair.access_token)
-    own_redis_server.pause()
-    try:
-        began = time.monotonic()
-        use(pair.access_token)
-        first = time.monotonic() - began
-        began = time.monotonic()
-        for _ in range(20):
-            use(pair.access_token)
-        others = time.monotonic() - began
-    finally:
-        own_redis_server.resume()
-    assert first < REDIS_PATIENCE + 0.1
-    assert others < 0.1
-
-
-def test_both_away_is_closed(own_redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    _key, known = made()
-    _key, unknown = made()
-    use(known.access_token)
-    remembered = dict(tokens._good)
-    tokens.forget_tokens()
-    tokens._good.update(remembered)
-    own_redis_server.kill()
-
-    def away(*args: Any, **kwargs: Any) -> Any:
-        raise OperationalError(2006, "MySQL server has gone away")
-
-    monkeypatch.setattr(RevokedToken.objects, "filter", away)
-    assert use(known.access_token)  # seen a moment ago
-    answer = post("/sessions", unknown.access_token, {})
-    assert (answer.status_code, answer.json()["code"]) == (503, "DATABASE_UNAVAILABLE")
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------

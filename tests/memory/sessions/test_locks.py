@@ -25,6 +25,7 @@ from memory.sessions.models import AgentSession
 from memory.sessions.services import delete_session
 from tests.memory.sessions.helpers import ALICE, BOB, counted_round_trips, empty_redis, make_session
 from tests.services import RedisServer
+from tests.threads import take_turns
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROJECT = Path(__file__).resolve().parents[3]
@@ -186,29 +187,7 @@ def test_a_late_lease_of_lower_numbers_is_not_used(monkeypatch: pytest.MonkeyPat
 
 def test_sixteen_threads_never_hold_it_together() -> None:
     session = make_session()
-    inside, fences, errors = [0], [], []
-
-    def work() -> None:
-        try:
-            for _ in range(5):
-                with hold(caller=ALICE, session_id=session, wait=30) as lock:
-                    inside[0] += 1
-                    assert inside[0] == 1
-                    fences.append(lock.fence)
-                    inside[0] -= 1
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert fences == sorted(set(fences))
-    assert len(fences) == 80
+    take_turns(lambda: hold(caller=ALICE, session_id=session, wait=30))
 
 
 # --- a server of its own, processes of their own ------------------------------------------------------------------
