@@ -89,8 +89,8 @@ def l3_advisor_view(document: Document) -> Document:
     return {**_L3_FIELDS, **document}
 
 
-# What points at a person, beside the name and the ids, which are masked.
-_PERSONAL = ("birth_date", "id_no_masked", "phone_masked", "assessment_id", "reviewed_by")
+# What points at a person or is sentences of theirs, beside the name and the ids, which are masked.
+_PERSONAL = ("birth_date", "id_no_masked", "phone_masked", "assessment_id", "reviewed_by", "preferences")
 
 
 def masked(view: Document) -> Document:
@@ -101,6 +101,8 @@ def masked(view: Document) -> Document:
     for name in _PERSONAL:
         if name in shown:
             shown[name] = None
+    if shown.get("consents"):
+        shown["consents"] = [{**entry, "purpose": None} for entry in shown["consents"]]
     if shown.get("restrictions"):
         shown["restrictions"] = [{**entry, "text": None} for entry in shown["restrictions"]]
     return shown

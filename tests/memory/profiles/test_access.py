@@ -237,3 +237,65 @@ def test_the_api_page_shows_what_a_writer_may_send() -> None:
     body = schema["paths"]["/api/v1/profiles/l1/{customer_id}"]["put"]["requestBody"]
     assert "occupation" in body["content"]["application/json"]["schema"]["properties"]
     assert "c_level" not in body["content"]["application/json"]["schema"]["properties"]
+
+
+# --- field by field -----------------------------------------------------------------------------------------------
+
+HEAD = "customer_id version updated_at schema_version"
+L1_FIELDS = f"""{HEAD} name gender birth_date id_no_masked phone_masked investor_type civil_capacity c_level is_lowest
+    assessed_at valid_until assessment_id occupation income_band net_assets_band experience_years complex_experience
+    goals horizon_months liquidity_needs max_drawdown_pct preferences do_not_contact language consents
+    is_elderly assessment_status"""
+L2_FIELDS = f"""{HEAD} advisor_id stage notes needs household next_steps last_contact_at channel explanations_given
+    asset_snapshot snapshot_at core_as_of"""
+L3_SHARED = f"{HEAD} risk_score risk_level flags restrictions valid_until reviewed_by"
+FIELDS = {
+    ("customer", "l1"): L1_FIELDS,
+    ("customer", "l3"): """customer_id version assessment_status assessment_valid_until max_product_risk_level
+        restrictions required_steps as_of""",
+    ("advisor", "l1"): L1_FIELDS,
+    ("advisor", "l2"): L2_FIELDS,
+    ("advisor", "l3"): L3_SHARED,
+    ("risk", "l1"): L1_FIELDS,
+    ("risk", "l2"): L2_FIELDS,
+    ("risk", "l3"): f"{L3_SHARED} aml_rating reasons open_alerts",
+    ("analyst", "l1"): L1_FIELDS,
+    ("analyst", "l3"): L3_SHARED,
+}
+# What an analyst, where the setting lets one read, is not told although it is there.
+HIDDEN_FROM_ANALYSTS = {"birth_date", "id_no_masked", "phone_masked", "assessment_id", "reviewed_by", "preferences"}
+
+
+@pytest.mark.usefixtures("_everything_exists")
+@pytest.mark.parametrize(("agent", "layer"), FIELDS)
+def test_each_reader_is_given_exactly_these_fields_now_and_as_of(agent: str, layer: str, settings: Any) -> None:
+    settings.ANALYST_READS_PROFILES = True
+    reader = make_agent(agent)
+    now_given = reader.get(PATHS[layer, "alice"])
+    assert set(now_given.json()) == set(FIELDS[agent, layer].split())
+    past = reader.get(f"{PATHS[layer, 'alice']}?version=1")
+    assert past.content == now_given.content
+    changed = reader.get(f"{PATHS[layer, 'alice']}/versions").json()["items"]
+    assert {name for item in changed for name in item["changed"]} <= set(FIELDS[agent, layer].split())
+
+
+def test_what_is_hidden_from_analysts_is_not_in_the_history_either(settings: Any) -> None:
+    settings.ANALYST_READS_PROFILES = True
+    first = {"name": "王小明", "birth_date": "1950-01-01", "id_no_masked": "1**", "assessment_id": "a-1"}
+    CustomerProfileL1.objects.create(customer_id=ALICE, core=first)
+    CustomerProfileL1.objects.update(
+        core={**first, "birth_date": "1951-01-01", "id_no_masked": "2**", "phone_masked": "1*", "assessment_id": "a-2"},
+        payload={
+            "schema_version": 1,
+            "preferences": {"like": ["what Ms Lin has"]},
+            "consents": [{"purpose": "call 138", "granted_at": "2026-01-01T00:00:00.000000Z"}],
+        },
+    )
+    analyst = make_agent("analyst")
+    view = analyst.get(f"/profiles/l1/{ALICE}")
+    assert {name for name in HIDDEN_FROM_ANALYSTS & set(view.json()) if view.json()[name] is not None} == set()
+    page = analyst.get(f"/profiles/l1/{ALICE}/versions")
+    assert page.json()["items"][0]["changed"] == ["consents"]
+    for answer in (view, page, analyst.get(f"/profiles/l1/{ALICE}?version=2")):
+        for hidden in (ALICE, "王小明", "1950", "Ms Lin", "call 138", "a-2"):
+            assert hidden not in answer.content.decode()
