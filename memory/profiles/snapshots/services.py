@@ -7,7 +7,7 @@ what is cached of it are the newer one's. An import deletes value and lease befo
 
 Versions. Equal figures are not written again, or the history of l2 would fill with equal versions each 15 minutes: the
 copy that stands is answered and cached. Past CONFIRMED_SECONDS it is written once more, so that its age says no more
-than a day too much (docs/decisions/0020-snapshots.md).
+than a day too much (docs/decisions/0017-snapshots.md).
 """
 
 from __future__ import annotations
