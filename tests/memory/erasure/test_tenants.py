@@ -115,7 +115,7 @@ def test_counts_of_each_tenant(django_assert_max_num_queries: Any) -> None:
         session_id=SESSION, tenant="acme", entry_id="e", reason="refused", stream_id="1-1", raw="{}"
     )
     services.delete_session(caller=caller_of("default"), session_id=SESSION)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(10):
         code, counted = command("tenants")
     assert code == 0
     assert list(counted) == ["ACME", "acme", "default"]
