@@ -70,6 +70,7 @@ class FileReport:
     bad: int = 0
     unknown_columns: list[str] = field(default_factory=list)
     errors: list[RowError] = field(default_factory=list)
+    tell: Callable[[RowError], None] | None = None
 
     @property
     def good(self) -> int:
@@ -81,17 +82,24 @@ class FileReport:
 
     def fault(self, line: int, reason: str) -> None:
         self.bad += 1
+        error = RowError(self.file, line, reason)
         if len(self.errors) < MAX_ERRORS_KEPT:
-            self.errors.append(RowError(self.file, line, reason))
+            self.errors.append(error)
+        if self.tell is not None:
+            self.tell(error)
 
 
 @dataclass
 class ImportReport:
-    """What became of one import, or so far: it is filled while the import goes on. complete: it came to its end."""
+    """What became of one import, or so far: it is filled while the import goes on. complete: it came to its end.
+
+    tell: is given every faulty row as it is met; the report itself keeps the first MAX_ERRORS_KEPT of a file.
+    """
 
     files: list[FileReport] = field(default_factory=list)
     dry_run: bool = False
     complete: bool = False
+    tell: Callable[[RowError], None] | None = None
 
     @property
     def bad(self) -> int:
@@ -169,7 +177,7 @@ def _run(
     check_id("tenant", tenant)
     try:
         for spec, source in sources:
-            file = FileReport(spec.name)
+            file = FileReport(spec.name, tell=report.tell)
             report.files.append(file)
             rows = file_rows(spec, source, file) if isinstance(source, Path) else enumerate(source, start=2)
             _import_rows(tenant, spec, rows, file, report.dry_run, progress)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from config.base.errors import DomainError
-from memory.core.importer import ImportReport, import_directory
+from memory.core.importer import ImportReport, RowError, import_directory
 from memory.core.reading import listed
 
 
@@ -29,15 +32,38 @@ class Command(BaseCommand):
         parser.add_argument("--tenant", default="default")
         parser.add_argument("--dry-run", action="store_true", help="read and compare everything, write nothing")
         parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+        parser.add_argument(
+            "--errors", type=Path, metavar="FILE", help="write every refused row to a CSV file: file, line, reason"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        with ExitStack() as stack:
+            options["tell"] = self._error_file(options["errors"], stack)
+            self._import(options)
 
+    def _error_file(self, path: Path | None, stack: ExitStack) -> Callable[[RowError], None] | None:
+        """Opened before anything is imported: a report that cannot be written is said while it costs nothing."""
+        if path is None:
+            return None
+        try:
+            file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+        except OSError as error:
+            raise CommandError(f"--errors {path}: {error.strerror}", returncode=2) from None
+        writer = csv.writer(file)
+        writer.writerow(("file", "line", "reason"))
+
+        def tell(error: RowError) -> None:
+            writer.writerow((error.file, error.line, error.reason))
+
+        return tell
+
+    def _import(self, options: dict[str, Any]) -> None:
         def progress(file: str, rows: int) -> None:
             bar.set_description(file)
             bar.update(rows)
 
         bar = tqdm(unit=" rows", disable=None if not options["json"] else True, file=self.stderr)
-        report = ImportReport(dry_run=options["dry_run"])
+        report = ImportReport(dry_run=options["dry_run"], tell=options["tell"])
         try:
             import_directory(
                 tenant=options["tenant"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import threading
 from datetime import UTC, date, datetime
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from guard.audit.models import AuditLog
-from memory.core.importer import import_directory
+from memory.core.importer import MAX_ERRORS_KEPT, import_directory
 from memory.core.models import (
     ALWAYS,
     CoreAssessment,
@@ -325,3 +326,23 @@ def test_two_imports_of_one_directory_at_once_end_as_one(tmp_path: Path) -> None
     assert sorted(reports)[-1] >= 1
     assert sum(reports) == 302
     assert CoreTrade.objects.count() == 300
+
+
+def test_every_refused_row_is_written_to_a_file_however_many(tmp_path: Path) -> None:
+    rows = [{**CUSTOMER, "customer_id": f"c{n}", "birth_date": "never"} for n in range(MAX_ERRORS_KEPT + 5)]
+    directory = write(tmp_path / "core", customers=[*rows, {**CUSTOMER, "customer_id": "good"}])
+    code, out, _err = command(directory, "--json", "--errors", str(tmp_path / "errors.csv"))
+    [report] = json.loads(out)["files"]
+    assert (code, report["bad"], report["created"], len(report["errors"])) == (1, len(rows), 1, MAX_ERRORS_KEPT)
+    with (tmp_path / "errors.csv").open(encoding="utf-8", newline="") as file:
+        told = list(csv.DictReader(file))
+    assert [int(row["line"]) for row in told] == list(range(2, len(rows) + 2))
+    assert told[-1]["file"] == "customers.csv"
+    assert "birth_date" in told[-1]["reason"]
+
+
+def test_a_report_that_cannot_be_written_stops_before_anything_is_imported(tmp_path: Path) -> None:
+    directory = write(tmp_path / "core", customers=[CUSTOMER])
+    with pytest.raises(CommandError, match="--errors"):
+        call_command("import_core", str(directory), "--errors", str(tmp_path / "nowhere" / "errors.csv"))
+    assert CoreCustomer.objects.count() == 0

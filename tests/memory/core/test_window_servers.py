@@ -143,6 +143,16 @@ def test_a_new_process_with_a_core_that_is_away_hears_it_in_time(core_server: Ma
     assert refused(is_assigned) < 3
 
 
+def test_an_idle_connection_to_a_server_that_stands_still_costs_its_check_too(
+    core_server: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_assigned()
+    monkeypatch.setattr(window, "IDLE_SECONDS", 0.0)
+    core_server.pause()
+    assert refused(is_assigned) < 5  # 2 s for the check, 1 s for a new connection
+    assert refused(is_assigned) < 0.05
+
+
 def test_who_needs_the_core_says_so_and_who_does_not_goes_on(core_server: MariaDB) -> None:
     customer = issue_key(agent="customer").key
     advisor = issue_key(agent="advisor").key
