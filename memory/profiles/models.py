@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.db import models, transaction
-from django.db.models.signals import post_delete
+from django.db.models.signals import post_delete, post_save
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
@@ -95,6 +95,12 @@ class ProfileQuerySet(models.QuerySet[Any]):
     delete.queryset_only = True  # type: ignore[attr-defined]
 
 
+def _outermost(using: str | None) -> object | None:
+    """The transaction of this thread, as an object; None outside of any."""
+    blocks = transaction.get_connection(using).atomic_blocks
+    return blocks[0] if blocks else None
+
+
 class Profile(models.Model):
     """What the layers share. version: 1 at creation, one more with each save; it is the ETag over HTTP.
 
@@ -114,8 +120,7 @@ class Profile(models.Model):
     trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="", editable=False)
 
     objects = ProfileQuerySet.as_manager()
-    # Set by whoever has read the row under its lock, for the next save in that transaction.
-    held: bool = False
+    _held_in: object | None = None
 
     class Meta:
         abstract = True
@@ -127,7 +132,7 @@ class Profile(models.Model):
         """Saves the next version of the row as it stands, with its `profile_version` and `profile_change`, or nothing.
 
         The number comes from the row under its lock, not from what this instance read. Cost beside Django's own
-        query: the lock (none where the row is `held`), the version, the outbox row; a first version also asks whether
+        query: the lock (none after `hold`), the version, the outbox row; a first version also asks whether
         the customer was erased, which a later one need not, for an erasure waits for the row and removes it, and
         which versions there were. Errors: INVALID_ID (422), CUSTOMER_ERASED (410).
         """
@@ -147,12 +152,16 @@ class Profile(models.Model):
             stored = type(self)._base_manager.using(using).filter(pk=self.pk) if partly else [self]
             recording.record_written(stored)
 
+    def hold(self) -> None:
+        """Said by who has read the row under its lock: the next save in this transaction need not read it again."""
+        self._held_in = _outermost(None)
+
     def _number_after_the_standing_row(self, using: str | None) -> bool:
         """Takes the row's lock and the number after its version; False where there is no row yet, or no more."""
         if self._state.adding:
             return False
-        if self.held:
-            self.held = False
+        held_in, self._held_in = self._held_in, None
+        if held_in is not None and held_in is _outermost(using):
             standing: tuple[int, datetime] | None = (self.version, self.updated_at)
         else:
             rows = type(self)._base_manager.using(using).select_for_update().filter(pk=self.pk)
@@ -339,5 +348,6 @@ class ProfileVersion(models.Model):
 
 
 for _model in (CustomerProfileL1, CustomerProfileL2, CustomerProfileL3):
-    # Also of cascades, which call neither delete().
+    # Fixtures, which call no save() and bring their versions along; and cascades, which call neither delete().
+    post_save.connect(recording.on_saved, sender=_model, dispatch_uid=f"profiles.{_model.layer}.saved")
     post_delete.connect(recording.on_deleted, sender=_model, dispatch_uid=f"profiles.{_model.layer}.deleted")

@@ -232,6 +232,11 @@ def gathered_deletions(*, versions: bool = True) -> Iterator[None]:
         record_changes(gone)
 
 
+def on_saved(sender: type[models.Model], instance: Any, raw: bool = False, **_: Any) -> None:
+    if raw:
+        record_changes([instance])
+
+
 def on_deleted(sender: type[models.Model], instance: Any, **_: Any) -> None:
     gathered = _gathered.get()
     if gathered is None:

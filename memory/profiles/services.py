@@ -232,7 +232,7 @@ def locked(model: type[Row], tenant: str, ids: Mapping[str, str], if_version: in
         raise DomainError("VERSION_CONFLICT", f"{there}, not at {if_version}", current_version=current)
     if row is None:
         return model(tenant=tenant, **ids), True
-    row.held = True
+    row.hold()
     return row, False
 
 

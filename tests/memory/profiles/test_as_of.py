@@ -21,6 +21,7 @@ from tests.memory.profiles.helpers import (
     ALICE,
     WEI,
     Agent,
+    counted_round_trips,
     make_agent,
     make_alert,
     make_assessment,
@@ -263,6 +264,21 @@ def test_a_version_that_was_tampered_with_is_not_shown() -> None:
     answer = make_agent("customer").get(f"{L1}?version=1")
     assert (answer.status_code, answer.json()["code"]) == (500, "VERSION_DAMAGED")
     assert "forged" not in answer.content.decode()
+
+
+def test_what_the_past_costs(django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        write_l1(f"job {number}")
+        write_l3(risk_score=number)
+    customer, moment = make_caller("customer"), now()
+    with counted_round_trips(monkeypatch) as sent:
+        with django_assert_num_queries(1):
+            selectors.read_l1(caller=customer, customer_id=ALICE, as_of=moment)
+        with django_assert_num_queries(2):
+            selectors.read_l3(caller=customer, customer_id=ALICE, as_of=moment)
+        with django_assert_num_queries(1):
+            selectors.versions_l1(caller=customer, customer_id=ALICE, limit=3)
+    assert sent == []
 
 
 # --- access -------------------------------------------------------------------------------------------------------

@@ -317,6 +317,37 @@ def test_who_creates_while_another_deletes_goes_on_from_the_deletion() -> None:
     assert CustomerProfileL1.objects.get().version == 3
 
 
+def test_a_row_that_was_held_in_another_transaction_is_read_again() -> None:
+    write_l1("teacher")
+    with transaction.atomic():
+        row, _created = services.locked(CustomerProfileL1, "default", {"customer_id": ALICE})
+    write_l1("judge")
+    row.save()
+    assert numbers() == [1, 2, 3]
+
+
+def test_a_fixture_invalidates_and_brings_its_versions_along() -> None:
+    from django.core import serializers
+
+    write_l1("teacher")
+    told = serializers.serialize("json", [*CustomerProfileL1.objects.all(), *ProfileVersion.objects.all()])
+    write_l1("judge")
+    assert selectors.read_l1(caller=make_caller("customer"), customer_id=ALICE)["occupation"] == "judge"
+    ProfileVersion.objects.all().erase()
+    for thing in serializers.deserialize("json", told):
+        thing.save()
+    assert selectors.read_l1(caller=make_caller("customer"), customer_id=ALICE)["occupation"] == "teacher"
+    assert numbers() == [1]
+
+
+def test_a_database_that_does_not_tell_the_keys_of_many_rows_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(connection.features), "can_return_rows_from_bulk_insert", False)
+    CustomerProfileL1.objects.bulk_create([CustomerProfileL1(customer_id=f"cust-{n}") for n in range(3)])
+    assert ProfileVersion.objects.exclude(visible_at=None).count() == 3
+    rows = set(ProfileVersion.objects.values_list("pk", flat=True))
+    assert set(ProfileChange.objects.values_list("version_row", flat=True)) == rows
+
+
 def test_a_number_cannot_be_given_twice() -> None:
     write_l1("teacher")
     [version] = versions()
