@@ -271,6 +271,12 @@ class AdjustForm(forms.Form):
     # The same form sent twice is one correction.
     reference = forms.CharField(max_length=32, widget=forms.HiddenInput, initial=lambda: uuid.uuid4().hex)
 
+    def clean_amount(self) -> Decimal:
+        amount: Decimal = self.cleaned_data["amount"]
+        if not amount:
+            raise forms.ValidationError(_("Enter an amount other than 0."))
+        return amount
+
 
 @admin.register(BudgetLedger)
 class BudgetLedgerAdmin(_ByRole, _ByService):
@@ -283,6 +289,11 @@ class BudgetLedgerAdmin(_ByRole, _ByService):
     list_filter = ("kind", "agent")
     exact_search = ("month", "actor_id", "admission_id")
     search_help_text = gettext_lazy("Exactly a month (YYYY-MM), an actor or an admission")
+
+    @admin.display(description=gettext_lazy("actor"))
+    def actor(self, row: BudgetLedger) -> str:
+        """Who makes a correction is a person of the house."""
+        return row.actor_id if row.kind == BudgetLedger.Kind.ADJUSTMENT else super().actor(row)
 
     def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
         row = budget.adjust_budget(tenant=request_tenant(request), by=person_of(request), **data)
