@@ -24,6 +24,9 @@ from memory.profiles.queries import grants, selectors
 from memory.profiles.queries.models import AnalyticsGrant, AnalyticsQueryLog
 from memory.profiles.queries.unmasking import KIND
 
+REFUSALS = (
+    "SQL_PERSONAL_COLUMN", "SQL_FORBIDDEN", "SQL_NOT_ONE_SELECT", "SQL_UNKNOWN_NAME", "SQL_INVALID", "SQL_TOO_COMPLEX",
+)  # fmt: skip
 STATES = {
     "refused": gettext_lazy("refused"),
     "checked": gettext_lazy("checked only"),
@@ -47,10 +50,23 @@ class TableFilter(admin.SimpleListFilter):
         return queryset.filter(tables__contains=f'"{self.value()}"') if self.value() in CATALOGUE else queryset
 
 
+class CodeFilter(admin.SimpleListFilter):
+    """Of the codes that there are, not of those in the table: reading them would be a walk through all of it."""
+
+    title = gettext_lazy("code")
+    parameter_name = "code"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(code, code) for code in REFUSALS]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(code=self.value()) if self.value() in REFUSALS else queryset
+
+
 @admin.register(AnalyticsQueryLog)
 class AnalyticsQueryLogAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor_id", "state", "code", "touched", "found", "took", "short")
-    list_filter = ("decision", "mode", TableFilter, "code")
+    list_filter = ("decision", "mode", TableFilter, CodeFilter)
     exact_search = ("actor_id", "fingerprint", "query_id", "trace_id")
     search_help_text = gettext_lazy("Exactly an analyst, fingerprint, query or trace")
     ordering = ("-query_id",)

@@ -17,6 +17,7 @@ from memory.core.personal import CATALOGUE, Sort
 MAX_NODES = 3000
 MAX_DEPTH = 60
 MAX_TABLES = 16
+MAX_STARS = 8  # each stands for all columns of its sources, and may be of a query that has several itself
 
 _SHAPE: tuple[type[exp.Expr], ...] = (
     exp.Select, exp.Union, exp.Intersect, exp.Except, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join, exp.Table,
@@ -94,14 +95,21 @@ def forbidden(detail: str) -> Refusal:
 
 def check_tree(tree: exp.Expr) -> None:
     """Errors: Refusal (SQL_FORBIDDEN, SQL_TOO_COMPLEX)."""
-    tables = 0
+    tables = stars = 0
+    names: set[str] = set()
     for number, (node, depth) in enumerate(_walk(tree)):
         if number > MAX_NODES or depth > MAX_DEPTH:
             raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_NODES} parts, {MAX_DEPTH} deep")
         tables += isinstance(node, exp.Table)
-        if tables > MAX_TABLES:
-            raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_TABLES} tables")
+        stars += isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count)
+        if tables > MAX_TABLES or stars > MAX_STARS:
+            raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_TABLES} tables and {MAX_STARS} stars")
         _check_node(node)
+        if isinstance(node, exp.CTE):
+            # Which of two a name means, databases and the parser might see differently.
+            if node.alias.lower() in names:
+                raise forbidden(f"two parts of WITH are called {node.alias}")
+            names.add(node.alias.lower())
 
 
 def _walk(tree: exp.Expr) -> Iterator[tuple[exp.Expr, int]]:
@@ -134,9 +142,15 @@ def _check_identifier(node: exp.Expr) -> None:
 
 
 def _check_alias(node: exp.Expr) -> None:
-    own = isinstance(node.this, exp.Column) and node.this.name.lower() == node.alias.lower()
-    if node.alias.lower() in SPECIAL_NAMES and not own:
+    if node.alias.lower() in SPECIAL_NAMES and not _is_called(node.this, node.alias.lower()):
         raise forbidden(f"nothing else may be called {node.alias}")
+
+
+def _is_called(node: exp.Expr, name: str) -> bool:
+    """A column of that name, or what USING makes of two of them."""
+    if isinstance(node, exp.Coalesce):
+        return all(_is_called(part, name) for part in (node.this, *node.expressions))
+    return isinstance(node, exp.Column) and node.name.lower() == name
 
 
 def _check_table_alias(node: exp.Expr) -> None:

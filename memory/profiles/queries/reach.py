@@ -59,7 +59,16 @@ def reach(tree: exp.Query) -> Reached:
         for column in own:
             _follow(walk, scope, column)
             seen.add(id(column))
-        walk.outputs[id(scope)] = _outputs(walk, scope)
+        walk.outputs[id(scope)] = outputs = _outputs(walk, scope)
+        inner = scope.scope_type in (ScopeType.DERIVED_TABLE, ScopeType.CTE)
+        if inner and len({output.name for output in outputs}) != len(outputs):
+            raise Refusal("SQL_FORBIDDEN", "two columns of a derived table have one name")
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        # Left where it stands for two columns of one name: what cannot be followed is not run.
+        raise Refusal("SQL_FORBIDDEN", "a * stands for columns that cannot be told apart")
+    known = {id(table) for scope in scopes for table in scope.tables}
+    if any(id(table) not in known for table in tree.find_all(exp.Table)):
+        raise Refusal("SQL_UNKNOWN_NAME", "a table stands where it cannot be followed")
     if any(id(column) not in seen for column in tree.find_all(exp.Column)):
         raise Refusal("SQL_UNKNOWN_NAME", "a column stands where it cannot be followed")
     for scope in scopes:

@@ -97,7 +97,7 @@ def test_others_do_not_read_the_words_and_do_not_decide() -> None:
             # An officer may unmask customers, but knows no drafts.
             assert act(client, draft, name, reason="because of it").status_code in (403, 404), name
             assert AuditLog.objects.count() == before + 1
-    for client in (make_client(make_officer("zhang")), make_client(make_operator("ops"))):
+    for client in (make_client(make_officer("zhang")), make_client(make_operator("ops-2"))):
         assert client.get(page(draft)).status_code == 403
         assert client.get(LIST).status_code == 403
     assert AdvisorDraft.objects.get().review_status == "submitted"

@@ -18,12 +18,16 @@ TYPES = ("buy", "sell", "dividend", "interest")
 STATUSES = ("executed", "executed", "cancelled", "reversed")
 
 
-def make_facts(tenant: str = "default", *, customers: int = 6, trades: int = 60, factor: int = 1) -> None:
-    ids = [f"C{number:04d}" for number in range(customers)]
+def make_facts(
+    tenant: str = "default", *, customers: int = 6, trades: int = 60, factor: int = 1, other_people: bool = False
+) -> None:
+    """other_people: the same facts of customers with other ids, names and birthdays, in another order."""
+    ids = [f"Z{9999 - number}" if other_people else f"C{number:04d}" for number in range(customers)]
     CoreCustomer.objects.bulk_create(
         CoreCustomer(
             tenant=tenant, customer_id=one, name=f"王{number}{tenant}", kind="natural" if number % 3 else "entity",
-            birth_date=date(1950 + number, 3, 4), investor_type="ordinary" if number % 2 else "professional",
+            birth_date=date((1999 if other_people else 1950) + number, 3, 4),
+            investor_type="ordinary" if number % 2 else "professional",
             opened_at=START - timedelta(days=100 * number),
         )
         for number, one in enumerate(ids)

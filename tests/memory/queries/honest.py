@@ -244,6 +244,8 @@ HONEST: list[Honest] = [
            "h.product_id p.product_id", lambda f: [[p.product_id] for p in f.products]),
     Honest("SELECT COUNT(*) FROM (SELECT customer_id FROM core_trade UNION SELECT customer_id FROM core_position) u",
            "h.customer_id t.customer_id", lambda f: [[len(f.customers)]]),
+    Honest("SELECT COUNT(*) FROM (SELECT customer_id FROM core_trade JOIN core_customer USING (customer_id) "
+           "GROUP BY customer_id) x", "c.customer_id t.customer_id", lambda f: [[len(f.customers)]]),
     # windows
     Honest("SELECT trade_id, SUM(amount) OVER (ORDER BY trade_id) FROM core_trade WHERE trade_id < 'T0003'",
            "t.amount t.trade_id",

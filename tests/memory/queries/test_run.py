@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from config.base.errors import DomainError
 from guard.audit.models import AuditLog
 from memory.core.models import CoreTrade
 from memory.profiles.queries import running, services
 from memory.profiles.queries.models import AnalyticsQueryEnd, AnalyticsQueryLog, AnalyticsQueryText
+from memory.profiles.queries.selectors import entries
 from tests.memory.queries.helpers import ANA, EAST_ANA, ask, make_facts, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,6 +89,23 @@ def test_the_log_s_row_is_committed_before_the_statement_runs(monkeypatch: Any) 
         ask("SELECT COUNT(*) FROM core_trade")
     assert seen == [["allowed"], 1]
     assert not AnalyticsQueryEnd.objects.exists()
+
+
+def test_a_killed_process_leaves_a_row_that_says_started(monkeypatch: Any) -> None:
+    make_facts()
+    monkeypatch.setattr(running, "run", lambda *_a, **_n: os.kill(os.getpid(), signal.SIGKILL))
+    connections.close_all()
+    child = os.fork()
+    if child == 0:
+        ask("SELECT COUNT(*) FROM core_trade")
+        os._exit(0)
+    _pid, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    [entry] = entries(list(AnalyticsQueryLog.objects.all()))
+    assert (entry.state, entry.log.decision) == ("running", "allowed")
+    entry.log.at -= timedelta(minutes=1)
+    assert entry.state == "unfinished"
+    assert AuditLog.objects.filter(event_type="analytics_sql", decision="allowed").count() == 1
 
 
 def test_no_transaction_of_the_caller_can_take_the_row_back() -> None:
@@ -190,3 +212,12 @@ def test_checks_say_what_would_be_and_are_written_down() -> None:
         ("check", "refused"), ("check", "allowed"),
     ]  # fmt: skip
     assert not AnalyticsQueryEnd.objects.exists()
+
+
+def test_costs() -> None:
+    """1 SQL for the grants, 3 INSERTs in the transaction, 1 INSERT at the end; the statement on its own connection."""
+    make_facts()
+    with CaptureQueriesContext(connection) as queries:
+        ask("SELECT COUNT(*) FROM core_trade")
+    told = [one["sql"] for one in queries if one["sql"].startswith(("SELECT", "INSERT"))]
+    assert len(told) == 5, told

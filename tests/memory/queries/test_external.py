@@ -1,0 +1,58 @@
+"""The core on another server: statements run there, and its being away is an end of the statement like another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from config.base.errors import DomainError
+from memory.profiles.queries import running
+from memory.profiles.queries.models import AnalyticsQueryEnd
+from tests.memory.core.external import external_core, make_sqlite_core
+from tests.memory.queries.helpers import ask, make_facts, rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PRODUCT = (
+    "INSERT INTO core_product (id, tenant, product_id, valid_from, issuer_id, asset_class, risk_level) "
+    "VALUES (1, 'default', 'P-far', '2020-01-01 00:00:00', 'I', 'cash', 2)"
+)
+
+
+def test_it_runs_on_the_core_s_server(settings: Any, tmp_path: Path) -> None:
+    make_facts()
+    with external_core(settings, make_sqlite_core(tmp_path / "core.sqlite3", (PRODUCT, ()))):
+        assert rows("SELECT product_id, valid_from FROM core_product") == [["P-far", "2020-01-01T00:00:00.000000Z"]]
+        with pytest.raises(running.Ended):
+            running.run("DELETE FROM core_product", [], rows=1)
+        assert rows("SELECT COUNT(*) FROM core_product") == [[1]]
+    assert rows("SELECT COUNT(*) FROM core_product") == [[5]]
+
+
+def test_with_the_core_away_it_is_told_and_written_down(settings: Any, tmp_path: Path) -> None:
+    with external_core(settings, f"sqlite://{tmp_path}/none.sqlite3"), pytest.raises(DomainError) as caught:
+        ask("SELECT COUNT(*) FROM core_product")
+    assert caught.value.status == 503
+    [end] = AnalyticsQueryEnd.objects.all()
+    assert (end.outcome, end.code) == ("failed", caught.value.code)
+
+
+@pytest.mark.mariadb
+def test_on_another_mariadb_the_session_is_read_only_and_its_time_is_bounded(settings: Any) -> None:
+    make_facts(trades=200)
+    given = connection.settings_dict
+    url = f"mysql://{given['USER']}@{given['HOST']}:{given['PORT']}/{given['NAME']}"
+    with external_core(settings, url, statement_ms=300):
+        assert rows("SELECT COUNT(*) FROM core_trade") == [[200]]
+        for sql in ("DELETE FROM core_trade", "UPDATE core_trade SET amount = 0"):
+            with pytest.raises(running.Ended):
+                running.run(sql, [], rows=1)
+        with pytest.raises(DomainError) as caught:
+            ask(
+                "SELECT COUNT(*) FROM core_trade a, core_trade b, core_trade c, core_trade d "
+                "WHERE a.amount + b.amount * c.amount - d.amount < 0"
+            )
+        assert caught.value.code == "SQL_TIMEOUT"
