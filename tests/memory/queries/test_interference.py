@@ -18,7 +18,7 @@ from tests.memory.queries.helpers import make_facts
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-CODES = ("", "SQL_PERSONAL_COLUMN", "SQL_FORBIDDEN", "SQL_UNKNOWN_NAME", "SQL_INVALID")
+CODES = ("", "SQL_PERSONAL_COLUMN", "SQL_FORBIDDEN", "SQL_UNKNOWN_NAME", "SQL_INVALID", "SQL_TOO_COMPLEX")
 TABLES = ("core_customer", "core_assessment", "core_position", "core_trade")
 VALUES = ["{}", "{}", "({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})", "COALESCE({}, 'x')", "LENGTH({})",
           "CASE WHEN {} IS NULL THEN 1 END", "CASE WHEN {} > 'M' THEN 1 END", "COUNT(*)", "{} = {}"]  # fmt: skip
