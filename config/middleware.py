@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
@@ -57,6 +58,12 @@ CONSOLE_POLICY = (
 )
 
 
+def _actions() -> set[str]:
+    """Names of the actions that the console's tables declare."""
+    declared = (one for table in admin.site._registry.values() for one in table.actions or ())
+    return {"delete_selected", *(one if isinstance(one, str) else one.__name__ for one in declared)}
+
+
 class ConsoleMiddleware:
     """The console's pages: people read and type business time (BUSINESS_TIME_ZONE) while storage and machines stay
     with UTC, a Content-Security-Policy lets no foreign or inline script run, and a refusal is an audit row."""
@@ -98,7 +105,8 @@ class ConsoleMiddleware:
             named = request.POST.get("action", "") if request.method == "POST" else ""
             record_refusal(
                 request.user,
-                action=named or page or request.path[-64:],
+                # Words of ours, never of the address or the form: those may name a customer.
+                action=named if named in _actions() else page or (match.route if match else "")[-64:],
                 object_type=what or "console",
                 object_id=str(match.kwargs.get("object_id", "")) if match else "",
             )

@@ -10,10 +10,12 @@ class MemoryConfig(AppConfig):
         from guard.access.services import register_assignment_resolver
         from guard.access.unmasking import register_unmasking
         from guard.admission.sessions import register_session_check
+        from guard.audit.told import register_customers
         from guard.idempotency import register_subject_resolver
         from memory import answers
         from memory.core import keeping as core_keeping
         from memory.core.importer import on_customers_changed, on_facts_changed
+        from memory.core.known import known_customers, names_of
         from memory.core.selectors import is_assigned
         from memory.erasure import caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
@@ -28,6 +30,7 @@ class MemoryConfig(AppConfig):
         from memory.sessions.owners import check_writable
 
         register_assignment_resolver(is_assigned)
+        register_customers(known_customers, names_of)
         register_session_check(check_writable)
         register_unmasking(masked_drafts.KIND, masked_drafts.clear_draft)
         register_unmasking(masked_queries.KIND, masked_queries.clear_query)

@@ -9,12 +9,17 @@ from django.core.exceptions import PermissionDenied
 
 from config.base.errors import DomainError
 from guard.access.roles import may, tenant_of
+from guard.audit import told
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
 # Who acts: a person of the console, who is asked for the permission; or the name of a command, whose caller has the
 # database's own credentials, and of a service that has decided already.
 By = User | str
+
+
+# Whose objects have names, and are kept by pseudonym, or checked by the service before it names one.
+_NAMED = frozenset({"actor"})
 
 
 class RefusalRecorded(PermissionDenied):
@@ -31,12 +36,18 @@ def record_refusal(
     tenant: str = "",
     code: str = "FORBIDDEN",
 ) -> None:
-    """One `authz/forbidden` row about a person. tenant: theirs by default."""
+    """One `authz/forbidden` row about a person. tenant: theirs by default.
+
+    object_id: as it stood in an address: one that is none of ours is not kept (told.object_id).
+    """
+    tenant = tenant or tenant_of(user)
+    if object_type not in _NAMED:
+        object_id = told.object_id(tenant, object_id)
     summary = {"code": code, "action": action[:64]}
     if permission:
         summary["permission"] = permission
     record(
-        tenant=tenant or tenant_of(user),
+        tenant=tenant,
         event_type=EventType.AUTHZ,
         decision=Decision.FORBIDDEN,
         actor_type=ActorType.STAFF,

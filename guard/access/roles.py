@@ -85,15 +85,21 @@ def tenant_of(user: AbstractBaseUser | AnonymousUser) -> str:
 
 def may(user: AbstractBaseUser | AnonymousUser, permission: str) -> bool:
     """Whether a person holds `app.codename` by role or by grant. Being a superuser is no role: whoever runs the
-    system sees all of it and decides no case. A superuser costs a query, anyone else Django's cached ones.
+    system sees all of it and decides no case. Costs what Django caches with the user; a superuser one query of ours.
     """
     if not isinstance(user, User) or not user.is_active:
         return False
-    if not user.is_superuser:
-        return user.has_perm(permission)
-    app_label, codename = permission.split(".")
-    held = Permission.objects.filter(content_type__app_label=app_label, codename=codename)
-    return held.filter(Q(group__user=user) | Q(user=user)).exists()
+    return permission in _held(user) if user.is_superuser else user.has_perm(permission)
+
+
+def _held(superuser: User) -> frozenset[str]:
+    """By role and by grant; kept with the object as Django keeps other people's."""
+    held: frozenset[str] | None = getattr(superuser, "_xinghuo_held", None)
+    if held is None:
+        found = Permission.objects.filter(Q(group__user=superuser) | Q(user=superuser)).order_by()
+        held = frozenset(".".join(one) for one in found.values_list("content_type__app_label", "codename"))
+        superuser._xinghuo_held = held  # type: ignore[attr-defined]
+    return held
 
 
 def ensure_roles(sender: Any = None, **_: Any) -> None:

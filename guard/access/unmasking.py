@@ -15,6 +15,7 @@ from django.db import transaction
 from config.base.errors import DomainError
 from guard.access.masking import STARS
 from guard.access.roles import may, tenant_of
+from guard.audit import told
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
@@ -92,7 +93,7 @@ def _record(
         actor_type=ActorType.STAFF,
         actor_id=staff.get_username()[:64],
         object_type=kind[:32],
-        object_id=object_id[:64],
+        object_id=told.object_id(tenant, object_id),
         code=code,
         input_summary=summary,
     )

@@ -14,6 +14,7 @@ from guard.access.people import By, admit_staff
 from guard.admission.amounts import to_units
 from guard.admission.models import AdmissionLimit, LimitKind
 from guard.admission.policy import forget_policy_on_commit
+from guard.audit import told
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
@@ -125,7 +126,7 @@ def _change(
                 customers=[place["actor_id"]],
                 input_summary={
                     "for": place["actor_id"],
-                    "action_limited": place["action"],
+                    "action_limited": told.word(place["tenant"], place["action"]),
                     "from": None if before is None or before.value is None else str(before.value),
                     "to": None if value is None else str(value),
                     "version": row.version,

@@ -16,6 +16,7 @@ from redis.exceptions import ResponseError
 from config.base import redis as base_redis
 from config.base.redis import RedisUnavailable, translated
 from guard.admission import keys
+from guard.audit import told
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
 
@@ -51,7 +52,7 @@ def tell(verdict: Verdict, count: int) -> None:
         input_summary={
             "limit": verdict.refused_by,
             "allowed": verdict.limit,
-            "action": verdict.action,
+            "action": told.word(caller.tenant, verdict.action),  # the caller's own word
             "refusals": count,
             "local": verdict.local,
         },

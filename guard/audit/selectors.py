@@ -17,7 +17,7 @@ from django.db.models.functions import Cast
 
 from config.base.clock import from_micros, rfc3339, to_micros
 from config.base.trace import is_trace_id
-from guard.audit import pseudonyms
+from guard.audit import pseudonyms, told
 from guard.audit.models import AuditLog, AuditSeal
 
 PAGE = 2000  # rows that an export reads at once
@@ -52,20 +52,13 @@ class Search:
     q: str = ""
 
     def described(self, tenant: str) -> dict[str, str]:
-        """As the record of an export tells it: what was asked, a customer by pseudonym."""
-        told: dict[str, str] = {}
-        for name in _COLUMNS:
-            if getattr(self, name):
-                told[name] = getattr(self, name)
-        for name in ("actor", "object", "q"):
-            if value := getattr(self, name):
-                told[name] = pseudonyms.find(tenant, [value]).get(value, value)
-        if self.customer:
-            told["customer"] = pseudonyms.find(tenant, [self.customer]).get(self.customer, "unknown")
+        """As the record of an export tells it: what was asked, as far as the log may keep it (told.search)."""
+        typed = (*_COLUMNS, "actor", "object", "q", "customer")
+        said = told.search(tenant, {name: getattr(self, name) for name in typed})
         for name in ("since", "until"):
             if getattr(self, name):
-                told[name] = rfc3339(getattr(self, name))
-        return told
+                said[name] = rfc3339(getattr(self, name))
+        return said
 
 
 # One alternative of a search: equal values by column, for which there is an index with `at` behind them.

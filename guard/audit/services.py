@@ -19,7 +19,7 @@ from config.base.fields import canonical_json
 from config.base.redact import redact
 from config.base.redis import RedisUnavailable
 from config.base.trace import current_trace_id
-from guard.audit import losses, pseudonyms
+from guard.audit import losses, pseudonyms, told
 from guard.audit.canonical import sign_row
 from guard.audit.models import OBSERVATIONS, VOCABULARY, ActorType, AuditLog, Decision, EventType
 
@@ -38,6 +38,7 @@ _OWN_WORDS = frozenset({"code", "action", "permission", "fields", "columns"})
 _CUSTOMER_OBJECTS = frozenset({"profile_l1", "profile_l2", "profile_l3", "advisor_snapshot", "core_customer"})
 _CUSTOMER_AGENT = "customer"
 _OTHER_CUSTOMER = ("actor", _CUSTOMER_AGENT)  # whom a customer agent's key may not speak for
+_ACTOR = "actor"  # who is blocked, or may not be spoken for: perhaps a customer
 
 
 class RowRefused(DomainError, DatabaseError):
@@ -77,9 +78,11 @@ def record(
 
     customer_id: the customer that the row is about, where none of these says it; found again by `customer`.
     customers: ids of others that may stand in the row.
-    input_summary: JSON, at most 2 KB in its canonical spelling; a larger one is replaced by its size and the fields
+    input_summary: what stands in it as `reason`, `text` or `note` is somebody's sentence, and loses customers' ids.
+        JSON, at most 2 KB in its canonical spelling; a larger one is replaced by its size and the fields
         of _KEPT, never cut in the middle. What looks like an agent key is hidden.
-    Cost: 1 INSERT; of a customer whom this process has not met for 5 s a query more, of a new one 2.
+    Cost: 1 INSERT; of a customer whom this process has not met for 5 s a query more, of a new one 2; of a sentence
+    with numbers in it what told.customers_among costs.
     Errors: RowRefused (503), OperationalError, InterfaceError: no row; the caller's transaction must end with it.
     ValueError for a word outside the vocabulary, an actor type that does not exist, or a score outside 0 to 100
     (faults of the caller's code).
@@ -98,10 +101,12 @@ def record(
         on_behalf_of if agent == _CUSTOMER_AGENT else "",
         actor_id if actor_type == ActorType.CUSTOMER else "",
         *customers,
+        object_id if object_type == _ACTOR else "",
     ]
     # Longest first, so that an id that is part of another does not take its place.
     with _told_when_refused():
         names = {one: pseudonyms.of(tenant, one) for one in sorted(filter(None, known), key=len, reverse=True)}
+        summary = told.summary(tenant, summary, names)
     about = next(filter(None, known[:5]), "")
     row = AuditLog(
         tenant=tenant,

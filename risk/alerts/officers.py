@@ -17,6 +17,7 @@ from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.trace import current_trace_id
 from guard.access.roles import may, tenant_of
+from guard.audit import told
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from risk.alerts.models import (
@@ -206,7 +207,7 @@ def _admit(officer: User, action: str, alert_id: str) -> str:
         actor_type=ActorType.STAFF,
         actor_id=officer.get_username(),
         object_type="risk_alert",
-        object_id=alert_id,
+        object_id=told.object_id(tenant, alert_id),
         code="FORBIDDEN",
         input_summary={"code": "FORBIDDEN", "action": action, "permission": DISPOSE},
     )
