@@ -242,6 +242,7 @@ CELERY_BEAT_SCHEDULE = {
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
     "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
     "prune-guard": {"task": "guard.prune", "schedule": 600.0, "options": {"expires": 300}},
+    "tell-budgets": {"task": "guard.admission.tell_budgets", "schedule": 0.5, "options": {"expires": 5}},
     "sweep-blocks": {"task": "guard.admission.sweep", "schedule": 5.0, "options": {"expires": 15}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
 }
@@ -330,8 +331,10 @@ ADMISSION_RATE_WINDOW_MS = envint("ADMISSION_RATE_WINDOW_MS", 60_000, low=1, hig
 # Seconds: until a slot is free again unless renewed; until the reservation of a caller that died is.
 ADMISSION_LEASE_SECONDS = envint("ADMISSION_LEASE_SECONDS", 60, low=1, high=3600)
 ADMISSION_RESERVATION_SECONDS = envint("ADMISSION_RESERVATION_SECONDS", 600, low=1, high=86400)
-# How many processes admit: with Redis away each of them admits its share of a limit.
-ADMISSION_PROCESSES = envint("ADMISSION_PROCESSES", 4, low=1)
+# With Redis away the processes of one DATA_DIR admit a share of each limit together: one of so many, and which one it
+# is, from 0. The shares of all add up to the limit.
+ADMISSION_HOSTS = envint("ADMISSION_HOSTS", 1, low=1)
+ADMISSION_HOST_NUMBER = envint("ADMISSION_HOST_NUMBER", 0, low=0, high=ADMISSION_HOSTS - 1)
 ADMISSION_BLOCK_SECONDS = envint("ADMISSION_BLOCK_SECONDS", 900, low=1)
 ADMISSION_BLOCK_MOST_SECONDS = envint("ADMISSION_BLOCK_MOST_SECONDS", 86400, low=1, high=366 * 86400)
 
@@ -354,6 +357,8 @@ AUDIT_SEAL_KEYS = envkeys("AUDIT_SEAL_KEYS")
 # A file outside of the database to which the sealer appends an anchor of the chain's head, and how often (seconds).
 AUDIT_ANCHOR_FILE = envstr("AUDIT_ANCHOR_FILE")
 AUDIT_ANCHOR_SECONDS = envint("AUDIT_ANCHOR_SECONDS", 60, low=1)
+# Where the sealer remembers the chain's head, beside the database and not in it.
+AUDIT_MEMORY_DIR = DATA_DIR
 # An id of audit_log that stays unused for so long is taken for an abandoned transaction's: no row may come there later.
 AUDIT_GAP_SECONDS = envint("AUDIT_GAP_SECONDS", 3600, low=60)
 # Seconds that the oldest unsealed row may be old before readiness and doctor warn.

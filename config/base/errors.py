@@ -48,6 +48,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "LEASE_LOST": ErrorKind(409, "the admission's time was over, or somebody else has it; stop the work"),
     "STALE_FENCE": ErrorKind(409, "a later holder of the session has written; nothing was written"),
     "RUN_ACTIVE": ErrorKind(409, "another run of the session is active"),
+    "RUN_TAKEN": ErrorKind(409, "the run id is at work for another actor or session"),
     "ALREADY_SETTLED": ErrorKind(409, "the admission was settled with another amount"),
     "LEGAL_HOLD": ErrorKind(409, "a legal hold is in force; nothing of the customer is erased until it is released"),
     "VERSION_CONFLICT": ErrorKind(409, "it changed since the version you named; read it again"),

@@ -84,15 +84,17 @@ def on_outage(listener: Callable[[], None]) -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Turns the driver's ways of saying "away" into RedisUnavailable; a fault in a script or command stays itself."""
-    breaker.check()
+def translated(of_client: _Breaker = breaker) -> Iterator[None]:
+    """Turns the driver's ways of saying "away" into RedisUnavailable; a fault in a script or command stays itself.
+
+    of_client: the breaker of a client with a time-out of its own."""
+    of_client.check()
     try:
         yield
     except (RedisError, OSError) as error:
         if not is_away(error):
             raise
-        raise _unavailable(error, breaker) from error
+        raise _unavailable(error, of_client) from error
 
 
 def _unavailable(error: Exception, of_client: _Breaker) -> RedisUnavailable:

@@ -1,8 +1,9 @@
 """Fencing numbers of sessions, and the one way of a fenced write.
 
 Redis gives the numbers (admit.lua), in blocks that the table `fence` has leased to it before: they only grow, also when
-Redis was emptied or has lost its newest writes. Whoever writes for a run does it within `fenced`: the session's row is
-raised to the writer's number in the same transaction, and a number lower than the row's writes nothing.
+Redis was emptied or has lost its newest writes. The one that a run was admitted with is in the session's row before the
+run is told (`note_issued`). Whoever writes for a run does it within `fenced`: any other number writes nothing, from the
+moment that a later run was admitted, whatever has become of Redis.
 """
 
 from __future__ import annotations
@@ -62,11 +63,37 @@ def _lease_from_database(tenant: str, session_id: str) -> tuple[int, int]:
             row = rows.filter(tenant=tenant, session_id=session_id).first()
             if row is None:
                 row = Fence.objects.create(tenant=tenant, session_id=session_id)
-            first = max(row.ceiling, row.seen, floor) + 1
+            first = max(row.ceiling, row.issued, row.seen, floor) + 1
             row.ceiling = first + LEASED_AT_ONCE - 1
             row.save(update_fields=["ceiling"])
             return first, row.ceiling
 
+    return retry_conflicts(work, also=(IntegrityError,))
+
+
+def note_issued(tenant: str, session_id: str, fence: int) -> bool:
+    """This number is the session's newest from here on. False where a higher one is: another run was admitted.
+
+    Waits for a write of the holder before that is under way. Cost: 1 query (3 where the table has lost the row).
+    Errors: the database's."""
+
+    rows = Fence.objects.filter(tenant=tenant, session_id=session_id)
+
+    def work() -> bool:
+        with transaction.atomic(durable=True):
+            row = rows.select_for_update().order_by().first()
+            if row is None:  # a table put back from before its lease: Redis goes on
+                Fence.objects.create(tenant=tenant, session_id=session_id, ceiling=fence, issued=fence)
+                return True
+            if row.ceiling < fence:
+                row.ceiling = row.issued = fence
+                row.save(update_fields=["ceiling", "issued"])
+                return True
+            return False
+
+    # Nearly always one statement, which is its own transaction.
+    if retry_conflicts(lambda: rows.filter(issued__lt=fence, seen__lte=fence, ceiling__gte=fence).update(issued=fence)):
+        return True
     return retry_conflicts(work, also=(IntegrityError,))
 
 
@@ -76,17 +103,19 @@ class _Stale(Exception):
 
 @contextmanager
 def fenced(*, caller: Caller, session_id: str, fence: int) -> Iterator[None]:
-    """A transaction in which the holder of `fence` writes: nothing is written when a higher number has written before,
-    or when MySQL has never leased this one.
+    """A transaction in which the holder of `fence` writes: nothing is written unless this is the newest number that a
+    run of the session was admitted with.
 
     It is the outermost one: a refusal's audit row is written after it has ended. Cost: 1 query.
-    Errors: STALE_FENCE (409), before the block runs.
+    Errors: INVALID_REQUEST; STALE_FENCE (409), before the block runs.
     """
+    if isinstance(fence, bool) or not isinstance(fence, int) or not 0 < fence < 2**53:
+        raise DomainError("INVALID_REQUEST", "fence must be the whole number that the run's admission gave")
     try:
         with transaction.atomic(durable=True):
             rows = Fence.objects.filter(tenant=caller.tenant, session_id=session_id)
             # The row stays locked until the commit: of two holders the lower cannot slip in behind.
-            if not rows.filter(seen__lte=fence, ceiling__gte=fence).update(seen=fence):
+            if not rows.filter(issued=fence, seen__lte=fence).update(seen=fence):
                 raise _Stale
             yield
     except _Stale:
@@ -94,7 +123,8 @@ def fenced(*, caller: Caller, session_id: str, fence: int) -> Iterator[None]:
 
 
 def _refused(caller: Caller, session_id: str, fence: int) -> DomainError:
-    seen = Fence.objects.filter(tenant=caller.tenant, session_id=session_id).values_list("seen", flat=True).first()
+    rows = Fence.objects.filter(tenant=caller.tenant, session_id=session_id).order_by()
+    newest = rows.values_list("issued", flat=True).first()
     record(
         tenant=caller.tenant,
         event_type=EventType.FENCE,
@@ -105,7 +135,7 @@ def _refused(caller: Caller, session_id: str, fence: int) -> DomainError:
         object_type="session",
         object_id=session_id,
         code="STALE_FENCE",
-        input_summary={"fence": fence, "seen": seen},
+        input_summary={"fence": fence, "newest": newest},
     )
     return DomainError("STALE_FENCE", f"fence {fence} of session {session_id!r} is not the newest; stop", fence=fence)
 

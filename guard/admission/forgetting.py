@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guard.admission import budget, counting, local, periods, refusals, wires
+from guard.admission import budget, counting, later, local, periods, refusals, wires
 from guard.admission.plans import forget_plans
 from guard.admission.policy import forget_policy
 
@@ -12,6 +12,7 @@ def forget_everything() -> None:
     forget_plans()
     local.forget_local()
     refusals.forget_refusals()
+    later.forget_later()
     budget.forget_untold()
     periods.clock.forget()
     counting.forget_counts()

@@ -115,11 +115,15 @@ class BudgetMonth(models.Model):
     month = models.CharField(_("month"), max_length=7)
     number = models.PositiveBigIntegerField(default=0)
     spent = MoneyField(default=0)
+    # Since when Redis has not been told: set in the transaction of what it was not told, empty once it was.
+    untold_at = models.DateTimeField(null=True)
 
     class Meta:
         app_label = "guard"
         db_table = "budget_month"
         constraints = [models.UniqueConstraint(fields=["tenant", "month"], name="budget_month_one")]
+        # What is to be told, looked for by every process and by the sweep.
+        indexes = [models.Index(fields=["untold_at"], name="budget_month_untold")]
 
     def __str__(self) -> str:
         return f"{self.tenant} {self.month} {self.spent}"
@@ -187,12 +191,13 @@ class AgentPause(models.Model):
 
 
 class Fence(models.Model):
-    """A session's fencing numbers. ceiling: the highest that Redis may have given. seen: the highest whose holder has
-    written; a lower one writes nothing any more."""
+    """A session's fencing numbers. ceiling: the highest that Redis may give. issued: the newest that a run was admitted
+    with; no other writes. seen: the highest whose holder has written."""
 
     tenant = IdField(_("tenant"))
     session_id = IdField(_("session"))
     ceiling = models.PositiveBigIntegerField(default=0)
+    issued = models.PositiveBigIntegerField(default=0)
     seen = models.PositiveBigIntegerField(default=0)
 
     class Meta:

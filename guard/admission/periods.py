@@ -31,7 +31,15 @@ class ServerClock:
         return int(self._base_ms + time.monotonic() * 1000)
 
     def learn(self, now_ms: int) -> None:
-        self._base_ms = now_ms - time.monotonic() * 1000
+        """An answer says when it was made, and comes a little later: of several the one that took least is nearest. So
+        that the two clocks may run differently, what is known gives way slowly, and at once where it is set."""
+        base = now_ms - time.monotonic() * 1000
+        behind = self._base_ms - base
+        self._base_ms = base if not 0 < behind < 1000 else self._base_ms - behind / 64
+
+    def deadline_ms(self, wait_ms: int) -> int:
+        """So many ms from now by the server's clock; 0 while that is not known."""
+        return int(self._base_ms + time.monotonic() * 1000) + wait_ms if self._base_ms else 0
 
     def forget(self) -> None:
         self._base_ms = 0.0

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.conf import settings
@@ -19,12 +19,14 @@ from django.db.models import Count, Max
 
 from config.base.clock import now
 from guard.admission.amounts import to_units
-from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, LimitKind
+from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, BudgetMonth, LimitKind
 
 logger = logging.getLogger(__name__)
 
 # A copy is renewed when it is older than this, so that with the query it is never older than 5 s.
 FRESH_SECONDS = 4.0
+# How long a thread waits for another that reads the first copy of this process.
+FIRST_SECONDS = 1.0
 OFF = -1  # no limit
 
 Rule = tuple[str, str, str, int]  # agent, actor, action ('' each: any), value in whole units
@@ -32,7 +34,8 @@ Rule = tuple[str, str, str, int]  # agent, actor, action ('' each: any), value i
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """generation: differs whenever anything in it does. rules: by (tenant, kind), the most specific first."""
+    """generation: differs whenever what decides does. rules: by (tenant, kind), the most specific first. untold:
+    (tenant, month) that Redis has not been told of."""
 
     generation: int
     read_at: float
@@ -40,6 +43,7 @@ class Policy:
     rules: dict[tuple[str, str], tuple[Rule, ...]] = field(default_factory=dict)
     blocked: frozenset[tuple[str, str]] = frozenset()
     paused: frozenset[tuple[str, str]] = frozenset()
+    untold: frozenset[tuple[str, str]] = frozenset()
 
     def limit(self, kind: str, *, tenant: str, agent: str, actor_id: str, action: str) -> int:
         """The limit that counts: whole calls, or units of money for the budget; OFF where there is none.
@@ -91,18 +95,26 @@ def forget_policy_on_commit() -> None:
 
 
 def policy() -> Policy:
-    """The copy, renewed when it is older than FRESH_SECONDS. Cost: no query, or 3 (4 when a limit has changed).
+    """The copy, renewed when it is older than FRESH_SECONDS. Cost: no query, or 4 (5 when a limit has changed).
 
+    A database that hangs costs one thread its time-out each FRESH_SECONDS, and the others nothing.
     Errors: OperationalError or InterfaceError where the database is away and this process has no copy yet.
     """
     found = _policy
     if found is not None and time.monotonic() - found.read_at < FRESH_SECONDS:
         return found
-    with _reading:
+    if not _reading.acquire(timeout=0 if found is not None else FIRST_SECONDS):
+        # Another thread asks. If the database hangs it waits for all: the others go on with what is known.
+        if found is not None:
+            return found
+        raise OperationalError("limits, blocks and pauses are being read")
+    try:
         found = _policy
         if found is not None and time.monotonic() - found.read_at < FRESH_SECONDS:
             return found
         return _renew(found)
+    finally:
+        _reading.release()
 
 
 def _renew(old: Policy | None) -> Policy:
@@ -115,7 +127,7 @@ def _renew(old: Policy | None) -> Policy:
             raise
         # Open with what is known: the next look is in FRESH_SECONDS.
         logger.warning("limits, blocks and pauses cannot be read (%s): those known go on", type(error).__name__)
-        fresh = Policy(old.generation, began, old.limits_mark, old.rules, old.blocked, old.paused)
+        fresh = replace(old, read_at=time.monotonic())
     if forgotten == _forgotten:
         _policy = fresh
     return fresh
@@ -138,4 +150,5 @@ def _read(old: Policy | None, began: float) -> Policy:
     else:
         _generation += 1
         generation = _generation
-    return Policy(generation, began, mark, rules, blocked, paused)
+    untold = frozenset(BudgetMonth.objects.filter(untold_at__isnull=False).order_by().values_list("tenant", "month"))
+    return Policy(generation, began, mark, rules, blocked, paused, untold)

@@ -19,7 +19,7 @@ from config.base.ids import check_id
 from config.base.outages import outage
 from config.base.redis import Client, RedisUnavailable
 from guard.access.services import Caller
-from guard.admission import blocks, budget, fences, keys, local, periods, refusals, wires
+from guard.admission import blocks, budget, ending, fences, host, keys, later, local, periods, refusals, wires
 from guard.admission.amounts import to_units
 from guard.admission.counting import count
 from guard.admission.ending import release, renew, settle
@@ -80,19 +80,24 @@ def admit(
     except (OperationalError, InterfaceError) as error:
         raise outage(error) from error
     plan = plan_for(caller, action, ip, copy, ai, ai or estimate is not None)
+    if copy.untold:
+        budget.heed(copy)
+    if host.mark() != budget.heeded and plan.limits["budget"] != UNASKED:
+        _database(budget.look)
     token = os.urandom(16).hex()
     try:
         if not (of_run or budget.untold):
             # Nearly every call: one question, one answer.
             try:
-                reply = plan.call(wires.client(), token, plan.marks, units, int(seconds * 1000), "", 0)
+                reply = plan.call(
+                    wires.client(), token, plan.marks, units, int(seconds * 1000), "", 0, wires.deadline()
+                )
             except ResponseError:  # a key of another type
                 reply = _BROKEN
             if reply[0] == "OK":
                 count("", False)
                 _, now_ms, day, _, fence, *lefts, rate_wait, hourly_wait = reply
                 periods.clock.learn(now_ms)
-                local.redis_is_back()
                 return Verdict(
                     True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait),
                     "", 0, 0, 0.0, fence, seconds, units, "", "", False, now_ms,
@@ -100,23 +105,37 @@ def admit(
             return _go_on(_Call(caller, plan, action, ip, token, units, seconds, of_run), reply)
         return _go_on(_Call(caller, plan, action, ip, token, units, seconds, of_run), None)
     except RedisUnavailable as error:
+        call = _Call(caller, plan, action, ip, token, units, seconds, of_run)
         if of_run:
+            if wires.may_be_done(error):
+                _taken_unheard(call)
             raise DomainError("REDIS_UNAVAILABLE", "a run needs a lease and a fencing number") from error
+        asked = wires.may_be_done(error)
     try:
-        return _ask_here(_Call(caller, plan, action, ip, token, units, seconds, of_run))
-    except (OperationalError, InterfaceError) as error:
+        return _ask_here(call, asked=asked)
+    except (OperationalError, InterfaceError, RedisUnavailable) as error:
+        if asked:
+            _taken_unheard(call)
         raise outage(error) from error
 
 
+def _taken_unheard(call: _Call) -> None:
+    """Nobody will be told that it may start: if Redis has admitted it all the same, nothing of it stays."""
+    run, session = call.run[:2] if call.run else ("", "")
+    day = periods.day_at(call.plan.days, periods.clock.now_ms())
+    counted = call.plan.limits["quota"] != UNASKED
+    later.tell_later(call.token, ending.unheard(call.caller, day, call.token, run, session, counted=counted))
+
+
 def _of_run(caller: Caller, run: str | None, session: str | None, node: str, slot: bool) -> tuple[str, ...]:
-    """Arguments 26 to 30 of admit.lua."""
+    """Arguments 27 to 32 of admit.lua."""
     if run is None or session is None or not slot:
         raise DomainError("INVALID_REQUEST", "a run needs its id, its session's, and a slot")
     check_id("run", run)
     if node:
         check_id("node", node)
     check_session(caller, session)
-    return run, session, caller.tenant, caller.actor_id, node
+    return run, session, caller.tenant, caller.actor_id, node, caller.agent
 
 
 class _Call(NamedTuple):
@@ -132,10 +151,10 @@ class _Call(NamedTuple):
     def ask(self, client: Client, marks: int, calls: str, bring: int) -> list[Any]:
         """The answer of admit.lua."""
         plan = self.plan
-        rest = (self.token, marks, self.units, int(self.lease * 1000), calls, bring)
+        rest = (self.token, marks, self.units, int(self.lease * 1000), calls, bring, wires.deadline())
         if not self.run:
             return plan.call(client, *rest)  # type: ignore[no-any-return]
-        call = ADMIT.prepare(self.names(), plan.args, 7 + len(self.run))
+        call = ADMIT.prepare(self.names(), plan.args, 8 + len(self.run))
         return call(client, *rest, *self.run)  # type: ignore[no-any-return]
 
     def names(self) -> tuple[str, ...]:
@@ -172,10 +191,11 @@ def _go_on(call: _Call, reply: list[Any] | None) -> Verdict:
             continue
         periods.clock.learn(now_ms)
         if kind in ("OK", "NO"):
-            local.redis_is_back()
             count("" if kind == "OK" else reply[4], False)
             return _admitted(call, reply) if kind == "OK" else _refused(call, reply)
-        if kind == "CLOCK":
+        if kind == "LATE":
+            pass  # it did not know the server's time; with this answer it does
+        elif kind == "CLOCK":
             call = _plan_again(call)
         elif kind == "ASK":
             _database(blocks.put_back, call.caller)
@@ -229,10 +249,27 @@ def _admitted(call: _Call, reply: list[Any]) -> Verdict:
     caller, plan, action, _ip, token, units, lease, run = call
     _ok, now_ms, day, _month, fence, *lefts, rate_wait, hourly_wait = reply
     of_run, session = run[:2] if run else ("", "")
-    return Verdict(
+    verdict = Verdict(
         True, caller, plan, token, plan.days.names[day - 1], action, lefts, (rate_wait, hourly_wait),
         "", 0, 0, 0.0, fence, lease, units, of_run, session, False, now_ms,
     )  # fmt: skip
+    if run:
+        _issue(verdict)
+    return verdict
+
+
+def _issue(verdict: Verdict) -> None:
+    """From here on no earlier holder of the session writes. Closed: a run that cannot be sure of it does not begin."""
+    try:
+        newest = fences.note_issued(verdict.caller.tenant, verdict.session, verdict.fence)
+    except BaseException as error:
+        ending.undo(verdict)
+        if isinstance(error, OperationalError | InterfaceError):
+            raise outage(error) from error
+        raise
+    if not newest:
+        ending.undo(verdict)
+        raise DomainError("LEASE_LOST", "another run of the session was admitted meanwhile")
 
 
 def _refused(call: _Call, reply: list[Any]) -> Verdict:
@@ -259,8 +296,9 @@ def _refused(call: _Call, reply: list[Any]) -> Verdict:
     return verdict
 
 
-def _ask_here(call: _Call) -> Verdict:
-    """Redis is away: what this process and the database know. Errors: the database's."""
+def _ask_here(call: _Call, *, asked: bool) -> Verdict:
+    """Redis is away: what this host and the database know. asked: see Verdict. Errors: the database's;
+    RedisUnavailable where the host knows nothing either."""
     plan, caller = call.plan, call.caller
     life = settings.ADMISSION_RESERVATION_SECONDS
     day = periods.day_at(plan.days, periods.clock.now_ms())
@@ -270,7 +308,7 @@ def _ask_here(call: _Call) -> Verdict:
         refused_by, seconds = blocks.in_force(caller)
         found = local.Local(refused_by, 0, (), seconds)
     if not marks or not refused_by:
-        found = local.admit_locally(caller, plan, call.token, call.action, call.units, call.lease, life)
+        found = local.admit_locally(caller, plan, call.token, call.action, call.units, call.lease, life, asked=asked)
     count(found.refused_by, True)
     if not found.refused_by:
         return Verdict(
@@ -281,11 +319,15 @@ def _ask_here(call: _Call) -> Verdict:
             day,
             call.action,
             lefts=found.lefts,
+            waits=found.waits,
             lease=call.lease,
             estimate=call.units,
             local=True,
             now_ms=periods.clock.now_ms(),
+            asked=asked,
         )
+    if asked:
+        _taken_unheard(call)
     verdict = Verdict(
         False,
         caller,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -33,6 +34,7 @@ CODES: dict[str, tuple[str, str]] = {
     "tenant_running": ("TOO_MANY_RUNNING", "too many calls of this tenant are running"),
     "user_running": ("TOO_MANY_RUNNING", "too many calls of this actor are running"),
     "session": ("RUN_ACTIVE", "another run of this session is active"),
+    "run": ("RUN_TAKEN", "the run id is at work for another actor or session"),
 }
 _WINDOWS = {"ip": 60, "rate": 60, "hourly": 3600, "quota": 86400}  # seconds, of those that have a fixed length
 
@@ -54,7 +56,8 @@ class Verdict:
 
     refused_by: the limit that said no ('' when allowed), with limit, remaining and retry_after (seconds).
     fence: of runs, the fencing number; 0 otherwise. lease: seconds until the slot is free again unless renewed.
-    local: decided without Redis, by what this process and the database know.
+    local: decided without Redis, by what this host and the database know. asked: Redis may have decided too, and the
+    answer was lost.
     """
 
     allowed: bool
@@ -76,12 +79,27 @@ class Verdict:
     session: str = ""
     local: bool = False
     now_ms: int = 0
+    asked: bool = False
 
     @property
     def admission_id(self) -> str:
         """By what `settle`, `release` and `renew` know it: the business day, a random part, and a mark that only this
-        installation can make for this actor."""
-        return f"{self.day.replace('-', '')}.{self.token}.{_mark(self.caller, self.day, self.token)}"
+        installation can make for this actor and, of a run, for its run, session and fence. '' of a refusal."""
+        if not self.allowed:
+            return ""
+        mark = _mark(self.caller, self.day, self.token, self.of_run, self.taken)
+        return f"{self.day.replace('-', '')}.{self.token}.{mark}"
+
+    @property
+    def of_run(self) -> OfRun:
+        return (self.run, self.session, self.fence)
+
+    @property
+    def taken(self) -> str:
+        """What of a day's call can be given back, see _TAKEN."""
+        if self.plan.limits["quota"] == _UNASKED:
+            return ""
+        return "held" if self.lease or self.estimate else "bare"
 
     @property
     def quotas(self) -> list[Quota]:
@@ -133,42 +151,59 @@ class Verdict:
         return self
 
 
+OfRun = tuple[str, str, int]  # run, session, fence; empty and 0 where it is none
+# Whether the admission was a call of the day, and if it was, whether there is a slot or a reservation that shows, while
+# it is there, that it has not ended yet. In the mark, so that an id says it too.
+_TAKEN = ("held", "", "bare")
+_UNASKED = -2
+_ID = re.compile(r"([0-9]{8})\.([0-9a-f]{32})\.([0-9a-f]{16})")
+
+
 @lru_cache(maxsize=8)
 def _secret(key: str) -> bytes:
     return hmac.digest(key.encode(), b"guard.admission.verdict", "sha256")
 
 
-def _mark(caller: Caller, day: str, token: str, key: str | None = None) -> str:
-    text = f"{caller.tenant}:{caller.agent}:{caller.actor_id}:{day}:{token}"
+def _mark(caller: Caller, day: str, token: str, of_run: OfRun, taken: str, key: str | None = None) -> str:
+    # No part holds a ':'.
+    run, session, fence = of_run
+    text = f"{caller.tenant}:{caller.agent}:{caller.actor_id}:{day}:{token}:{run}:{session}:{fence}:{taken}"
     return hmac.digest(_secret(key or settings.SECRET_KEY), text.encode(), "sha256").hex()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What an admission's id says."""
+    """What an admission's id says. taken: see Verdict.taken."""
 
     token: str
     day: date
+    taken: str
 
 
-def read_id(caller: Caller, admission_id: str) -> Named:
-    """Errors: NOT_FOUND (404) for what is no id of an admission of this actor."""
-    day, _, rest = admission_id.partition(".")
-    token, _, mark = rest.partition(".")
+def read_id(caller: Caller, admission_id: str, of_run: OfRun) -> Named:
+    """Errors: NOT_FOUND (404) for what is no id of an admission of this actor, or one of another run.
+
+    An id has one spelling: what is known by it in the ledger could be settled again under each other one."""
+    found = _ID.fullmatch(admission_id) if isinstance(admission_id, str) else None
+    if found is None:
+        raise _unknown()
+    day, token, mark = found.groups()
     try:
         when = date(int(day[:4]), int(day[4:6]), int(day[6:8]))
     except ValueError:
         raise _unknown() from None
-    if len(day) != 8 or len(token) != 32:
-        raise _unknown()
     for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
-        if hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(caller, when.isoformat(), token, key).encode()):
-            return Named(token, when)
+        for taken in _TAKEN:
+            if hmac.compare_digest(mark, _mark(caller, when.isoformat(), token, of_run, taken, key)):
+                return Named(token, when, taken)
     raise _unknown()
 
 
 def _unknown() -> DomainError:
-    return DomainError("NOT_FOUND", "no admission of this actor has this id")
+    return DomainError(
+        "NOT_FOUND",
+        "no admission of this actor has this id; of a run, its run, session and fence are named as its admission said",
+    )
 
 
 def check_lease(seconds: float) -> float:

@@ -9,13 +9,15 @@
 --       17 running calls of the tenant   18 of the user
 --       19 run id of this server   20 admission   21 what the database's copy knows: 0 nothing, 1 a block, 2 a pause,
 --       3 both   22 estimate   23 life of a lease, ms; 0: none is taken   24 calls of the day that the ledger has, where
---       that was asked for, else empty   25 1: bring the ledger's sum
---       for runs also  26 run   27 session   28 tenant   29 user   30 node
+--       that was asked for, else empty   25 1: bring the ledger's sum   26 ms after which the caller does not wait for
+--       the answer any more; 0: it does not know this server's time yet
+--       for runs also  27 run   28 session   29 tenant   30 user   31 node   32 agent
 --       A limit of -1 is none: counted, never refused. -2: this call has nothing to do with it. Money is in the
 --       smallest unit, a whole number below 2^53.
 -- RETURNS {'OK', now ms, day 1|2, month 1|2, fence, left of: address, rate, hourly, quota, budget, running of the tenant,
 --          of the user, ms until there is more of: rate, hourly}   (left -1: no limit, -2: not asked)
 --         {'NO', now ms, day, month, which, limit, left, ms until it may pass, refusals to be told in one row, or 0}
+--         {'LATE', now ms}            nobody waits any more (the server hung): nothing is taken
 --         {'CLOCK', now ms}           none of the periods is the present one: ask again with others
 --         {'ASK', now ms}             Redis has no block and no pause where the copy has one: the database decides
 --         {'BUDGET', now ms, month, known 0|1, mark}   the ledger's sum is not known here, or may be old: bring it
@@ -27,6 +29,7 @@ local call, num, floor = redis.call, tonumber, math.floor
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = floor(us / 1000)
+if now > num(ARGV[26]) then return {'LATE', now} end
 if now < num(ARGV[9]) or now >= num(ARGV[12]) then return {'CLOCK', now} end
 local per_ip, day, month, minute = num(ARGV[4]), 1, 1, 1
 if now >= num(ARGV[7]) then day = 2 end
@@ -129,7 +132,7 @@ if per_span >= 0 then
   end
   local held = size / 8 - low
   rate_left = per_span - held - 1
-  if held > 0 then rate_wait = floor((oldest - since) / 1000) + 1 end
+  rate_wait = held > 0 and floor((oldest - since) / 1000) + 1 or floor(span / 1000)  -- this call is the first to leave
   if rate_left < 0 then
     if per_span > 0 then mended(KEYS[3], floor(span / 1000)) end
     return refuse('rate', per_span, 0, per_span > 0 and rate_wait or 60000)
@@ -154,23 +157,28 @@ end
 -- What 9 to 11 look at
 local lease, tenant_n, user_n = num(ARGV[23]), 0, 0
 if lease > 0 then tenant_n, user_n = call('ZCARD', KEYS[9]), call('ZCARD', KEYS[10]) end
-if ARGV[26] then
+local run, active, before = ARGV[27], nil, nil
+if run then
   for i, kind in ipairs({'string', 'hash', 'hash', 'string'}) do
     local found = call('TYPE', KEYS[13 + i]).ok
     if found ~= kind and found ~= 'none' then return {'BROKEN', now} end
   end
+  active = call('HMGET', KEYS[16], 'session', 'user', 'agent', 'admission')
+  -- The run's own holder takes it up again: the slot goes from the admission before to this one.
+  if active[1] == ARGV[28] and active[2] == ARGV[30] and active[3] == ARGV[32] then before = active[4] end
 end
 
 -- 6 budget: what is known of the ledger
 local budget, budget_left, b, spent, held = num(ARGV[15]), num(ARGV[15]), nil, 0, 0
 if budget ~= -2 then
-  b = call('HMGET', budget_key, 'server', 'spent', 'held', 'next', 'lost', 'stale')
+  b = call('HMGET', budget_key, 'server', 'spent', 'held', 'next', 'lost', 'stale', 'number')
   if b[1] ~= ARGV[19] or not b[2] or b[6] or ARGV[25] == '1' then
-    return {'BUDGET', now, month, b[2] and 1 or 0, b[6] or ''}
+    return {'BUDGET', now, month, b[1] and b[2] and 1 or 0, b[6] or ''}
   end
   spent, held = num(b[2]), num(b[3] or 0)
-  if not (spent and spent < 1e16 and spent > -1e16 and held and held >= 0 and held < 1e16 and num(b[4] or 0)
-    and num(b[5] or 0)) then
+  local number = num(b[7])
+  if not (spent and spent < 1e16 and spent > -1e16 and spent % 1 == 0 and held and held >= 0 and held < 1e16
+    and held % 1 == 0 and num(b[4] or 0) and num(b[5] or 0) and number and number >= 0 and number < 1e16) then
     return {'BROKEN', now}
   end
   if b[4] and num(b[4]) <= now then
@@ -181,7 +189,7 @@ if budget ~= -2 then
       if string.sub(all[i], 1, 2) == 'r:' then
         local amount, ends = string.match(all[i + 1], '^(%d+) (%d+)$')
         amount, ends = num(amount), num(ends)
-        if not ends or ends <= now then
+        if not ends or ends <= now or ends > now + 172800000 or amount > 9007199254740991 then
           call('HDEL', budget_key, all[i])
         else
           held = held + amount
@@ -226,21 +234,22 @@ if b then
     budget_left = budget - spent - held - estimate
     -- Without an estimate too, nothing goes on a budget that is used up.
     if budget_left < 0 or estimate == 0 and budget_left < 1 then
-      if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[10 + month] + 604800000) end
-      return refuse('budget', budget, budget_left + estimate, ARGV[10 + month] - now)
+      if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[9 + month] + 604800000) end
+      return refuse('budget', budget, budget_left + estimate, ARGV[9 + month] - now)
     end
   end
 end
 
 -- 9 running calls of the tenant, 10 of the user
-local member = ARGV[26] or ARGV[20]
+local member = ARGV[20]
 local tenant_running, user_running, tenant_left, user_left = num(ARGV[17]), num(ARGV[18]), -2, -2
 if lease > 0 then
   -- Those that died are counted too, until there is no room, or until somebody ends a call.
   local function room(key, limit, n, which)
     local left = limit - n - 1 + call('ZREMRANGEBYSCORE', key, '-inf', now)
+      + call('ZREMRANGEBYSCORE', key, now + 3600001, '+inf')  -- no lease is that long: it is not of our making
     if left >= 0 then return left end
-    if call('ZSCORE', key, member) then return 0 end  -- it holds one already
+    if before and call('ZSCORE', key, before) then return 0 end
     local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
     return left, refuse(which, limit, 0, first[2] and first[2] - now or 1000)
   end
@@ -257,17 +266,20 @@ if lease > 0 then
   end
 end
 
--- 11 fence, for runs: one run a session, and a number above all before
+-- 11 for runs: one holder a run, one run a session, and a number above all before
 local fence = 0
-if ARGV[26] then
+if run then
+  if active[1] and not before then return refuse('run', 1, 0, mended(KEYS[16], lease)) end
   local other = call('GET', KEYS[17])
-  if other and other ~= ARGV[26] then return refuse('session', 1, 0, mended(KEYS[17], lease)) end
-  local leased = call('HMGET', KEYS[15], 'server', 'last', 'given')
+  if other and other ~= '' and other ~= run then return refuse('session', 1, 0, mended(KEYS[17], lease)) end
+  local leased = call('HMGET', KEYS[15], 'server', 'last', 'given', 'first')
   -- A number that somebody has set back, or taken away: the last one given is beside it.
   fence = (num(call('GET', KEYS[14]) or 'none') or 1e300) + 1
-  local given = num(leased[3] or 0) or 1e300
+  local given, first = num(leased[3] or 0) or 1e300, num(leased[4] or 1) or 1e300
+  if given ~= given then given = 1e300 end
   if not (fence > given) then fence = given + 1 end
-  if leased[1] ~= ARGV[19] or not (num(leased[2] or 'none') and fence <= num(leased[2])) then
+  if not (fence >= first) then fence = first end
+  if leased[1] ~= ARGV[19] or fence % 1 ~= 0 or not (num(leased[2] or 'none') and fence <= num(leased[2])) then
     if counted then call('HINCRBY', counted, 'used', -1) end
     call('HSETNX', KEYS[15], 'asked', ARGV[20])
     call('EXPIRE', KEYS[15], 2592000)
@@ -300,10 +312,14 @@ if estimate > 0 and b then
   else
     call('HSET', budget_key, 'r:' .. ARGV[20], ARGV[22] .. ' ' .. ends, 'held', held + estimate, 'next', ends)
   end
-  if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[10 + month] + 604800000) end
+  if call('PTTL', budget_key) == -1 then call('PEXPIREAT', budget_key, ARGV[9 + month] + 604800000) end
 end
 if lease > 0 then
   local ends = now + lease
+  if before then
+    call('ZREM', KEYS[9], before)
+    call('ZREM', KEYS[10], before)
+  end
   call('ZADD', KEYS[9], ends, member)
   call('ZADD', KEYS[10], ends, member)
   -- Members end by their scores. The key's own end is looked at when it is new and once in a while, since whoever
@@ -311,13 +327,14 @@ if lease > 0 then
   if tenant_n % 16 == 0 and call('PTTL', KEYS[9]) < 43200000 then call('PEXPIRE', KEYS[9], 86400000) end
   if user_n % 16 == 0 and call('PTTL', KEYS[10]) < 43200000 then call('PEXPIRE', KEYS[10], 86400000) end
 end
-if ARGV[26] then
+if run then
   call('SET', KEYS[14], fence, 'EX', 2592000)
   call('HSET', KEYS[15], 'given', fence)
   call('EXPIRE', KEYS[15], 2592000)
-  call('SET', KEYS[17], ARGV[26], 'PX', lease)
-  call('HSET', KEYS[16], 'run', ARGV[26], 'session', ARGV[27], 'tenant', ARGV[28], 'user', ARGV[29], 'node', ARGV[30],
-    'fence', fence, 'started_at', now)
+  call('SET', KEYS[17], run, 'PX', lease)
+  call('DEL', KEYS[16])
+  call('HSET', KEYS[16], 'run', run, 'session', ARGV[28], 'tenant', ARGV[29], 'user', ARGV[30], 'node', ARGV[31],
+    'agent', ARGV[32], 'admission', member, 'fence', fence, 'started_at', now)
   call('PEXPIRE', KEYS[16], lease)
 end
 return {'OK', now, day, month, fence, ip_left, rate_left, hourly_left, quota_left, budget_left, tenant_left, user_left,

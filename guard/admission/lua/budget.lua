@@ -5,7 +5,8 @@
 -- RETURNS 1
 local call, num = redis.call, tonumber
 local b = call('HMGET', KEYS[1], 'number', 'stale', 'spent')
-if not b[3] or num(ARGV[2]) >= (num(b[1]) or -1) then
+local known = num(b[1]) or -1
+if not b[3] or num(ARGV[2]) >= known or not (known < 1e16) then
   call('HSET', KEYS[1], 'spent', ARGV[3], 'number', ARGV[2])
 end
 call('HSET', KEYS[1], 'server', ARGV[1])

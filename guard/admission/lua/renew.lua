@@ -6,14 +6,17 @@
 local call, num = redis.call, tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local member = ARGV[4] or ARGV[1]
+local member = ARGV[1]
 -- All that may fail (a key of another type) comes before what is written.
 local open = call('HGET', KEYS[1], 'r:' .. ARGV[1])
 for i = 2, 3 do
   local ends = num(call('ZSCORE', KEYS[i], member))
   if not ends or ends <= now then return {0, now} end
 end
-if ARGV[4] and (call('HGET', KEYS[4], 'fence') ~= ARGV[5] or call('GET', KEYS[5]) ~= ARGV[4]) then return {0, now} end
+if ARGV[4] then
+  local active = call('HMGET', KEYS[4], 'fence', 'admission')
+  if active[1] ~= ARGV[5] or active[2] ~= member or call('GET', KEYS[5]) ~= ARGV[4] then return {0, now} end
+end
 for i = 2, 3 do
   call('ZADD', KEYS[i], 'XX', now + ARGV[2], member)
   if call('PTTL', KEYS[i]) < 43200000 then call('PEXPIRE', KEYS[i], 86400000) end

@@ -185,7 +185,7 @@ def test_who_died_between_the_ledger_and_redis_is_found_by_the_reservation(
 
     monkeypatch.setattr(ending, "_tell_redis", lambda *a, **k: (1, 1))
     settle(ALICE, verdict, actual="0.9")
-    assert in_redis() == (0, 100_000)
+    assert in_redis() == (0, 900_000)  # what it costs stands there from before the commit on
     time.sleep(2.1)
     assert admit(ALICE, estimate="0.2").refused_by == "budget"
     assert in_redis() == (900_000, 0)

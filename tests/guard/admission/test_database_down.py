@@ -17,7 +17,7 @@ from config.base.errors import DomainError
 from guard.access.services import Caller, issue_key
 from guard.admission import keys, policy
 from guard.admission.blocks import block_actor, lift_block, pause_agent, sweep
-from guard.admission.fences import LEASED_AT_ONCE, fenced
+from guard.admission.fences import fenced
 from guard.admission.forgetting import forget_everything
 from guard.admission.models import ActorBlock, BudgetLedger, Fence
 from guard.admission.services import admit, release, renew, settle
@@ -164,8 +164,8 @@ def test_a_settlement_waits_for_the_database_and_is_one(own_database_server: Mar
     verdict = admitted(estimate="1")
     with away(own_database_server, how), unavailable():
         settle(ALICE, verdict, actual="1.25")
-    # nothing was given back meanwhile
-    assert admitted(slot=False).lefts[4] == 9_000_000
+    # nothing was given back meanwhile: it may have been committed, so what it costs stands in its place
+    assert admitted(slot=False).lefts[4] == 8_750_000
     assert settle(ALICE, verdict, actual="1.25").number == 1
     assert (BudgetLedger.objects.count(), admitted(slot=False).lefts[4]) == (1, 8_750_000)
 
@@ -182,28 +182,24 @@ def test_what_was_settled_before_the_kill_is_there(own_database_server: MariaDB)
 
 
 @pytest.mark.usefixtures("own_sessions")
-def test_a_run_goes_on_with_the_numbers_leased_and_is_closed_past_them(own_database_server: MariaDB) -> None:
-    make_wide()
+def test_a_run_that_is_under_way_is_kept_and_none_begins(own_database_server: MariaDB) -> None:
+    make_wide(quota=10)
     session = new_session()
-    first = admitted(run="run-1", session=session)
-    release(ALICE, first)
+    verdict = admitted(run="run-1", session=session)
     with away(own_database_server):
-        for n in range(2, LEASED_AT_ONCE + 1):
-            verdict = admitted(run=f"run-{n}", session=session)
-            assert verdict.fence == n
-            if n < LEASED_AT_ONCE:
-                release(ALICE, verdict)
         assert renew(ALICE, verdict) == 60
         with pytest.raises(OperationalError), fenced(caller=ALICE, session_id=session, fence=verdict.fence):
             raise AssertionError("what is fenced is not written")
         release(ALICE, verdict)
-        with unavailable():
-            admit(ALICE, run="run-101", session=session)
+        for n in range(3):  # nobody could tell the holder before that it is stale
+            with unavailable():
+                admit(ALICE, run=f"run-{n}", session=session)
         with unavailable():
             admit(ALICE, run="run-1", session=new_session())
-    # the refused ones took nothing
-    assert admitted(run="run-101", session=session).fence == LEASED_AT_ONCE + 1
-    assert Fence.objects.get(session_id=session).ceiling == 2 * LEASED_AT_ONCE
+    # the refused ones took nothing but their numbers
+    after = admitted(run="run-9", session=session)
+    assert (after.fence, after.lefts[3]) == (5, 8)
+    assert Fence.objects.get(session_id=session).issued == 5
 
 
 @pytest.mark.parametrize("how", HOW)

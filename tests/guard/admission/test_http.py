@@ -197,7 +197,9 @@ def test_a_run_needs_a_session_of_its_own() -> None:
     assert service.post("", {"run_id": "run-2", "session_id": session}).json()["code"] == "RUN_ACTIVE"
     assert service.post("", {"run_id": "run-2", "session_id": session}, actor="bob").json()["code"] == "NOT_OWNER"
     assert service.post(f"/{admission}/renew", of_run).status_code == 200
-    assert service.post(f"/{admission}/renew", {**of_run, "fence": 7}).json()["code"] == "LEASE_LOST"
+    # another fence, another session, no run at all: it is none of those
+    for other in ({**of_run, "fence": 7}, {**of_run, "session_id": make_session()}, {}):
+        assert service.post(f"/{admission}/renew", other).json()["code"] == "NOT_FOUND"
     assert service.post(f"/{admission}/settle", {**of_run, "actual": "0.1"}).status_code == 200
     assert service.post("", {"run_id": "run-2", "session_id": session}).json()["fence"] == 2
 

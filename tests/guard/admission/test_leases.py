@@ -239,7 +239,8 @@ def test_a_run_costs_one_round_trip_too(django_assert_num_queries: Any) -> None:
     make_wide()
     session = new_session()
     release(ALICE, run_of(session))
-    with counted_round_trips() as calls, django_assert_num_queries(0):
+    # the one query tells MySQL the newest number, so that no earlier holder writes from here on
+    with counted_round_trips() as calls, django_assert_num_queries(1):
         verdict = run_of(session)
     assert calls == [1]
     with counted_round_trips() as calls:
@@ -320,8 +321,10 @@ def test_a_stale_holder_writes_nothing() -> None:
     fenced_update(limit_rows(), caller=ALICE, session_id=session, fence=first.fence, reason="first")
     time.sleep(0.11)
     second = run_of(session, "run-2")
-    # not stale yet: the later one has written nothing
-    fenced_update(limit_rows(), caller=ALICE, session_id=session, fence=first.fence, reason="first again")
+    # stale from here on, although the later one has written nothing yet
+    with pytest.raises(DomainError, match="STALE_FENCE"):
+        fenced_update(limit_rows(), caller=ALICE, session_id=session, fence=first.fence, reason="first again")
+    assert limit_rows().get().reason == "first"
     assert fenced_update(limit_rows(), caller=ALICE, session_id=session, fence=second.fence, reason="second") == 1
     with pytest.raises(DomainError) as refused:
         fenced_update(limit_rows(), caller=ALICE, session_id=session, fence=first.fence, reason="stale")
@@ -329,7 +332,7 @@ def test_a_stale_holder_writes_nothing() -> None:
     assert limit_rows().get().reason == "second"
     row = audit_rows("fence")[0]
     assert (row.decision, row.object_id, row.input_summary) == (
-        "stale_rejected", session, {"fence": first.fence, "seen": second.fence},
+        "stale_rejected", session, {"fence": first.fence, "newest": second.fence},
     )  # fmt: skip
 
 
@@ -339,10 +342,20 @@ def limit_rows() -> Any:
 
 def test_an_insert_is_fenced_too_and_a_number_never_leased_writes_nothing() -> None:
     session = new_session()
-    for number in (1, 10**12):
+    Fence.objects.create(tenant="default", session_id=session, ceiling=100, issued=7)
+    for number in (1, 6, 8, 50, 10**12):  # 8 and 50 are leased to Redis, and no run was admitted with them
         with pytest.raises(DomainError, match="STALE_FENCE"), fenced(caller=ALICE, session_id=session, fence=number):
             raise AssertionError("the block must not run")
-    Fence.objects.create(tenant="default", session_id=session, ceiling=100)
+    for nonsense in (None, "7", 7.0, True, 0, -1, 2**70):
+        with (
+            pytest.raises(DomainError, match="INVALID_REQUEST"),
+            fenced(
+                caller=ALICE,
+                session_id=session,
+                fence=nonsense,  # type: ignore[arg-type]
+            ),
+        ):
+            raise AssertionError("the block must not run")
     with fenced(caller=ALICE, session_id=session, fence=7):
         AuditLog.objects.count()
     assert Fence.objects.get().seen == 7
@@ -350,28 +363,34 @@ def test_an_insert_is_fenced_too_and_a_number_never_leased_writes_nothing() -> N
 
 @pytest.mark.mariadb
 def test_of_two_holders_that_write_at_once_the_later_wins() -> None:
+    """A run is not told that it is admitted while the holder before is in the middle of a write."""
     session = new_session()
-    Fence.objects.create(tenant="default", session_id=session, ceiling=100)
+    first = run_of(session)
+    release(ALICE, first)
     inside, go_on = threading.Event(), threading.Event()
     outcome: list[str] = []
 
     def work(n: int) -> None:
         if n == 0:
-            with fenced(caller=ALICE, session_id=session, fence=2):
+            with fenced(caller=ALICE, session_id=session, fence=first.fence):
                 inside.set()
                 go_on.wait(5)
-            outcome.append("later")
+                outcome.append("earlier wrote")
             return
         inside.wait(5)
         threading.Timer(0.2, go_on.set).start()
+        second = run_of(session, "run-2")
+        outcome.append("admitted")
+        with fenced(caller=ALICE, session_id=session, fence=second.fence):
+            outcome.append("later wrote")
         try:
-            with fenced(caller=ALICE, session_id=session, fence=1):
+            with fenced(caller=ALICE, session_id=session, fence=first.fence):
                 outcome.append("stale wrote")
         except DomainError as refused:
             outcome.append(refused.code)
 
     together(2, work)
-    assert sorted(outcome) == ["STALE_FENCE", "later"]
+    assert outcome == ["earlier wrote", "admitted", "later wrote", "STALE_FENCE"]
 
 
 def test_a_session_of_another_is_no_place_for_a_run() -> None:

@@ -65,8 +65,8 @@ def away(server: RedisServer, how: str) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def four_processes(settings: Any) -> None:
-    settings.ADMISSION_PROCESSES = 4
+def four_hosts(settings: Any) -> None:
+    settings.ADMISSION_HOSTS = 4
 
 
 def outcomes(count: int, **arguments: Any) -> list[str]:
