@@ -149,11 +149,14 @@ def page(of: Of, *, view: View, limit: int, before_version: int | None, only_cha
     """1 SQL: one row more than the page has, each with its columns (up to some 150 KiB).
 
     only_changes: leaves out versions in which the view shows no change, so such a page may be short, or empty.
+    Errors: PROFILE_NOT_FOUND (404) where there has never been one.
     """
     rows = of.versions.order_by("-version")
     if before_version is not None:
         rows = rows.filter(version__lt=before_version)
     found = list(rows[: limit + 1])
+    if not found and before_version is None:
+        raise DomainError("PROFILE_NOT_FOUND", f"there has never been a {of}")
     items = []
     for place, version in enumerate(found[:limit]):
         before = found[place + 1] if place + 1 < len(found) else None

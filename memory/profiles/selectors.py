@@ -169,7 +169,8 @@ def versions_l1(
 ) -> history.Page:
     """A page of l1's versions, newest first, with the names of fields that changed as far as this reader sees them.
 
-    An analyst is not told who wrote. limit: 1 to 200. Cost: 1 SQL. Errors: as `read_l1`; INVALID_REQUEST (422).
+    An analyst is not told who wrote. limit: 1 to 200. Cost: 1 SQL. Errors: as `read_l1`, where there has never been a
+    profile too; INVALID_REQUEST (422).
     """
     policies.may_l1(caller, "read", customer_id=customer_id)
 

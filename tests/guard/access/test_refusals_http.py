@@ -13,6 +13,8 @@ from config.api import api
 from guard.access.services import Caller, issue_key
 from guard.audit.models import AuditLog
 from memory.core.models import CoreAssignment
+from memory.profiles.drafts.content import Content
+from memory.profiles.drafts.services import create_draft
 from tests.memory.sessions.helpers import make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,6 +43,11 @@ _L1_READ = [
 _L1_WRITE = [("customer", "bob", OWNER), ("advisor", "lin", SCOPE), ("analyst", "x", SCOPE), ("risk", "r", SCOPE)]
 _L2 = [("customer", "alice", SCOPE), ("advisor", "wei", OWNER), ("analyst", "x", SCOPE)]
 _L3_WRITE = [("customer", "alice", SCOPE), ("advisor", "lin", SCOPE), ("analyst", "x", SCOPE)]
+# lin's draft for alice; wei is another advisor, and nobody but people reviews.
+_NO_DRAFTS = [("customer", "alice", SCOPE), ("analyst", "x", SCOPE), ("risk", "r", SCOPE)]
+_DRAFT = [*_NO_DRAFTS, ("advisor", "wei", OWNER)]
+_NO_REVIEWS = [*_NO_DRAFTS, ("advisor", "wei", SCOPE)]
+_NO_SQL = [("customer", "alice", SCOPE), ("advisor", "lin", SCOPE), ("risk", "r", SCOPE)]
 
 # route -> who is refused there, and how: (agent, actor, code). alice's session; customer alice, whom advisor lin has.
 REFUSED: dict[str, list[tuple[str, str, str]]] = {
@@ -57,9 +64,25 @@ REFUSED: dict[str, list[tuple[str, str, str]]] = {
     "PUT /profiles/l2/{customer_id}/{advisor_id}": [*_L2, ("risk", "r", SCOPE)],
     "GET /profiles/l3/{customer_id}": _L1_READ,
     "PUT /profiles/l3/{customer_id}": _L3_WRITE,
+    "GET /profiles/l1/{customer_id}/versions": _L1_READ,
+    "GET /profiles/l2/{customer_id}/{advisor_id}/versions": _L2,
+    "GET /profiles/l3/{customer_id}/versions": _L1_READ,
     "GET /snapshots/{advisor_id}/{customer_id}": [*_L2, ("risk", "r", SCOPE)],
+    "POST /drafts": _NO_DRAFTS,
+    "GET /drafts": _NO_DRAFTS,
+    "GET /drafts/{draft_id}": _DRAFT,
+    "PUT /drafts/{draft_id}": _DRAFT,
+    "POST /drafts/{draft_id}/submit": _DRAFT,
+    "POST /drafts/{draft_id}/send": _DRAFT,
+    "POST /drafts/{draft_id}/approve": _NO_REVIEWS,
+    "POST /drafts/{draft_id}/reject": _NO_REVIEWS,
+    "POST /analytics/queries": _NO_SQL,
+    "POST /analytics/queries/check": _NO_SQL,
+    "GET /analytics/queries": _NO_SQL,
 }  # fmt: skip
 
+# Lists of one's own: in another tenant they are of somebody else, and empty.
+OWN_LISTS = {"GET /drafts", "GET /analytics/queries"}
 # Only an agent that does not exist is refused here: each of the four opens sessions of its own.
 NOBODY_REFUSED = {"POST /sessions"}
 
@@ -81,7 +104,9 @@ def test_every_route_is_in_the_table() -> None:
 def ids() -> dict[str, str]:
     session_id = make_session(Caller("default", "customer", "alice"))
     CoreAssignment.objects.create(tenant="default", customer_id="alice", advisor_id="lin")
-    return {"session_id": session_id, "customer_id": "alice", "advisor_id": "lin"}
+    content = Content(kind="message", channel="app", body="A word to you.")
+    draft = create_draft(caller=Caller("default", "advisor", "lin"), customer_id="alice", content=content)
+    return {"session_id": session_id, "customer_id": "alice", "advisor_id": "lin", "draft_id": draft.pk}
 
 
 @pytest.mark.parametrize("route", sorted(REFUSED))
@@ -137,8 +162,14 @@ def test_another_tenants_key_finds_nothing_here(ids: dict[str, str]) -> None:
     """The same actor's name in another tenant is somebody else."""
     keys = {agent: issue_key(agent=agent, tenant="east").key for agent in ("customer", "advisor", "risk")}
     for route in routes():
-        if not route.startswith("GET"):
+        if not route.startswith("GET") or route in OWN_LISTS:
             continue
         for agent, actor in (("customer", "alice"), ("advisor", "lin"), ("risk", "r")):
             answer = ask(route, ids, keys[agent], **{"X-Actor-Id": actor})
             assert answer.status_code in (403, 404), (route, agent)
+
+
+def test_lists_of_ones_own_are_empty_in_another_tenant(ids: dict[str, str]) -> None:
+    for route, agent, actor in (("GET /drafts", "advisor", "lin"), ("GET /analytics/queries", "analyst", "x")):
+        answer = ask(route, ids, issue_key(agent=agent, tenant="east").key, **{"X-Actor-Id": actor})
+        assert (answer.status_code, answer.json()["items"]) == (200, []), route
