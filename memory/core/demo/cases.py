@@ -84,8 +84,25 @@ class Stage:
             for close in month_ends(self.day, self.world.end):
                 self.world.snapshot(person, close)
 
-    def hit(self, rule: str, trade_id: str, score: int, *subtypes: str) -> None:
-        self.planted.violations.append({"rule": rule, "trade_id": trade_id, "subtypes": list(subtypes), "score": score})
+    def hit(self, rule: str, trade_id: str, score: int, *subtypes: str, key: str = "") -> None:
+        """A finding to be made. key: its evidence key where the rule states another than the trade's own (the
+        highest version of it, or for a savings plan the customer's month)."""
+        self.planted.violations.append(
+            {
+                "rule": rule,
+                "trade_id": trade_id,
+                "evidence_key": key or self._key_of(trade_id),
+                "subtypes": list(subtypes),
+                "score": score,
+            }
+        )
+
+    def _key_of(self, trade_id: str) -> str:
+        rows = [row for row in self.world.tables["trades.csv"] if row["trade_id"] == trade_id]
+        row = max(rows, key=lambda row: int(row["version"]))
+        if row["plan_id"]:
+            return f"{row['customer_id']}:{row['plan_id']}:{row['traded_at'][:7]}"
+        return f"{trade_id}@{row['version']}"
 
     def miss(self, trade_id: str, why: str) -> None:
         self.planted.silent.append({"trade_id": trade_id, "why": why})
