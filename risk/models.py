@@ -2,5 +2,6 @@
 
 import risk.rules.models  # noqa: F401
 from risk.alerts.models import AlertAction, AlertOutbox, FeedHead, RiskAlert, RiskAlertHit
+from risk.calendar.models import Holiday
 
-__all__ = ["AlertAction", "AlertOutbox", "FeedHead", "RiskAlert", "RiskAlertHit"]
+__all__ = ["AlertAction", "AlertOutbox", "FeedHead", "Holiday", "RiskAlert", "RiskAlertHit"]
