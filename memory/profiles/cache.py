@@ -9,7 +9,8 @@ its commit. A fill names the generation of its miss and is kept only while that 
 MySQL before a writer's commit cannot put the old value back after it.
 
 On Redis being down or slow: a read is a miss without a generation (MySQL answers, nothing is filled and nobody
-waits), a drop is left to the sweeper. After a restart an old value can be served until the sweeper's next round, about
+waits), after PATIENCE once and at once for a second; a drop, which a saver's readers rely on, is given the sessions'
+patience, and is left to the sweeper then. After a restart an old value can be served until the sweeper's next round, about
 a second.
 """
 
@@ -29,6 +30,7 @@ from redis.exceptions import ResponseError
 
 from config.base.fields import canonical_json
 from config.base.redis import RedisUnavailable, Script, state, translated
+from guard.access.blacklist import REDIS_PATIENCE, quick
 from memory.profiles import keys
 from memory.profiles.models import Layer
 
@@ -37,6 +39,10 @@ logger = logging.getLogger(__name__)
 _GENERATION_MS = keys.GENERATION_SECONDS * 1000
 _LEASE_MS = int(keys.LEASE_SECONDS * 1000)
 _MISSING_MS = keys.MISSING_SECONDS * 1000
+
+# Seconds for connecting and each answer: a cache that takes longer is no cache. By a client of its own, the same as
+# guard's: that a reader would not wait is no outage to the sessions, which go on waiting for theirs.
+PATIENCE = REDIS_PATIENCE
 
 _read = Script.beside(__file__, "read")
 _fill = Script.beside(__file__, "fill")
@@ -123,7 +129,7 @@ def read(slots: Sequence[Slot]) -> list[Found]:
     prefix = settings.REDIS_KEY_PREFIX
     names = [name for slot in slots for name in _names(prefix, slot)]
     try:
-        answer = _read(state(), names, [secrets.token_hex(8), _GENERATION_MS, _LEASE_MS])
+        answer = _read(quick(), names, [secrets.token_hex(8), _GENERATION_MS, _LEASE_MS])
     except RedisUnavailable:
         return [Found(None)] * len(slots)
     except ResponseError as error:
@@ -164,7 +170,7 @@ def fill(entries: Iterable[tuple[Slot, str, dict[str, Any] | None]]) -> int:
         text, lifetime = ("", _MISSING_MS) if document is None else (canonical_json(document), slot.ttl_ms)
         values += (generation, text, lifetime)
     try:
-        return int(_fill(state(), names, values))
+        return int(_fill(quick(), names, values))
     except RedisUnavailable:
         return 0
 
@@ -179,7 +185,7 @@ def give_up(misses: Iterable[tuple[Slot, str]]) -> None:
             values += (generation, "", 0)
     if names:
         with suppress(RedisUnavailable):
-            _fill(state(), names, values)
+            _fill(quick(), names, values)
 
 
 def drop(profiles: Iterable[Named]) -> None:
@@ -201,8 +207,9 @@ def drop_quietly(profiles: Iterable[Named]) -> bool:
 
 
 def _drop_names(names: Sequence[str]) -> None:
+    client = quick()
     try:
-        with translated():
-            state().delete(*names)
+        with translated(client.breaker):
+            client.delete(*names)
     except RedisUnavailable:
         pass

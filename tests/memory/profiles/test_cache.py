@@ -250,18 +250,53 @@ def test_with_redis_down_reads_and_writes_go_on_and_the_sweeper_catches_up(own_r
     assert read_l1()["occupation"] == "judge"
 
 
-def test_a_hanging_redis_costs_one_time_out_and_not_one_for_each_read(own_redis_server: Any, settings: Any) -> None:
+def test_a_hanging_redis_costs_one_time_out_and_not_one_for_each_read(own_redis_server: Any) -> None:
+    """And a short one: what is read from a cache waits no longer than guard's controls do."""
     import time
 
     write_l1(occupation="teacher")
+    read_l1()
+    own_redis_server.pause()
+    try:
+        lasted = []
+        for _ in range(20):
+            started = time.monotonic()
+            assert read_l1()["occupation"] == "teacher"
+            lasted.append(time.monotonic() - started)
+    finally:
+        own_redis_server.resume()
+    assert cache.PATIENCE <= lasted[0] < cache.PATIENCE + 0.2  # a query, on a busy machine
+    assert sorted(lasted)[-2] < cache.PATIENCE
+
+
+def test_a_first_read_of_a_process_waits_no_longer(own_redis_server: Any) -> None:
+    """With no connection there yet: to connect, and for the first answer."""
+    import time
+
+    from config.base import redis as base_redis
+
+    write_l1(occupation="teacher")
+    base_redis.forget_clients()
     own_redis_server.pause()
     try:
         started = time.monotonic()
-        for _ in range(20):
-            assert read_l1()["occupation"] == "teacher"
-        assert time.monotonic() - started < 2 * settings.REDIS_TIMEOUT + 1
+        assert read_l1()["occupation"] == "teacher"
+        assert time.monotonic() - started < cache.PATIENCE + 0.2
     finally:
         own_redis_server.resume()
+
+
+def test_a_readers_impatience_is_no_outage_to_the_sessions(own_redis_server: Any) -> None:
+    from tests.memory.sessions.helpers import append, make_session
+
+    write_l1(occupation="teacher")
+    session_id = make_session()
+    own_redis_server.pause()
+    try:
+        read_l1()
+    finally:
+        own_redis_server.resume()
+    assert [receipt.state for receipt in append(session_id, "hello")] == ["queued"]
 
 
 def test_other_tenants_have_keys_and_rows_of_their_own(own_redis_prefix: str) -> None:
