@@ -47,17 +47,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_redis_prefix(settings: Any) -> Iterator[str]:
+def own_redis_prefix(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Each test has its own key prefix; its keys are removed by prefix scan, whatever else is on the server."""
     from config.base import redis as base_redis
     from guard.access.services import forget_principals
     from guard.access.tokens import forget_tokens
     from guard.admission.forgetting import forget_everything
+    from guard.audit import links
     from guard.audit.pseudonyms import forget_pseudonyms
+    from guard.audit.sealing import forget_chain
     from memory.sessions.hanging import database
     from memory.sessions.numbering import given
 
     settings.REDIS_KEY_PREFIX = f"t{uuid.uuid4().hex[:12]}"
+    settings.AUDIT_MEMORY_DIR = tmp_path_factory.mktemp("memory")
+    forget_chain()
+    links.forget()
     forget_principals()
     forget_pseudonyms()
     forget_tokens()

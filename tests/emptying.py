@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from guard.audit import triggers
+from guard.audit.origin import begin
 
 # What post_migrate makes.
 _MADE = ("django_content_type", "auth_permission", "auth_group", "auth_group_permissions")
+_ALWAYS = {"audit_seal": " WHERE number <> 0"}
 _FINGERPRINTS = {
     "django_content_type": "SELECT COUNT(*), SUM(id), MAX(id) FROM django_content_type",
     "auth_permission": "SELECT COUNT(*), SUM(id), SUM(content_type_id) FROM auth_permission",
@@ -55,6 +58,8 @@ class Emptier:
                 self._empty_sqlite(connection, rows)
             else:
                 self._empty_mariadb(connection, rows)
+            if rows & {"audit_log", "audit_seal"}:
+                begin(connection, apps.get_model("guard", "AuditSeal"))
             if gone or (connection.vendor == "sqlite" and rows & triggers.TABLES.keys()):
                 triggers.install(connection)
         except DatabaseError:
@@ -72,10 +77,10 @@ class Emptier:
         found: set[str] = set()
         quote = connection.ops.quote_name
         # SQLite takes 500 parts in one compound SELECT; there are some sixty tables.
+        dual = "" if connection.vendor == "sqlite" else " FROM DUAL"
+        # Of the seals the first, which the migration makes, is there always.
         query = " UNION ALL ".join(
-            f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quote(table)})"
-            if connection.vendor == "sqlite"
-            else f"SELECT '{table}' FROM DUAL WHERE EXISTS (SELECT 1 FROM {quote(table)})"
+            f"SELECT '{table}'{dual} WHERE EXISTS (SELECT 1 FROM {quote(table)}{_ALWAYS.get(table, '')})"
             for table in tables
         )
         with connection.cursor() as cursor:
@@ -118,6 +123,7 @@ def teardown(original: Callable[[Any], None], emptier: Emptier) -> Callable[[Any
         original(case)
         for connection in connections.all():
             if triggers.TABLE in connection.introspection.table_names():
+                begin(connection, apps.get_model("guard", "AuditSeal"))
                 triggers.install(connection)
         if DEFAULT_DB_ALIAS in aliases:
             emptier.look(DEFAULT_DB_ALIAS)

@@ -22,8 +22,8 @@ from django.conf import settings
 from config.base.clock import now, rfc3339
 from config.base.fields import canonical_json
 from guard.audit import sealkeys
+from guard.audit.chain import newest
 from guard.audit.models import AuditSeal
-from guard.audit.reading import head
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +48,15 @@ def _signed(fields: Mapping[str, Any]) -> bytes:
     return canonical_json({name: fields[name] for name in _FIELDS}).encode()
 
 
-def _line_of(seal: AuditSeal) -> str:
+def line_of(seal: Mapping[str, Any]) -> str:
+    """An anchor of this seal, signed: one line, without its end."""
     fields: dict[str, Any] = {
         "v": 1,
-        "number": seal.number,
-        "mac": seal.mac,
-        "total": seal.total,
-        "head_id": seal.head_id,
-        "sealed_at": rfc3339(seal.at),
+        "number": seal["number"],
+        "mac": seal["mac"],
+        "total": seal["total"],
+        "head_id": seal["head_id"],
+        "sealed_at": rfc3339(seal["at"]),
         "at": rfc3339(now()),
         "key_id": next(iter(sealkeys.ring())),
     }
@@ -79,7 +80,7 @@ def _parsed(line: str, number: int, keys: sealkeys.Ring) -> Anchor:
             datetime.fromisoformat(fields["at"]),
             number,
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise AnchorFault(f"{_line(number)} is no anchor") from None
     if not sealkeys.holds(sealkeys.ANCHOR, signed, key_id, signature, keys):
         raise AnchorFault(f"{_line(number)} is not as it was signed")
@@ -106,14 +107,14 @@ def read_anchors(path: Path, keys: sealkeys.Ring) -> Iterator[Anchor]:
     return lines()
 
 
-def write_anchor(path: Path) -> AuditSeal:
+def write_anchor(path: Path) -> Mapping[str, Any]:
     """Appends an anchor of the present head and syncs it to disk; returns the seal.
 
     The chain must go on from the file's last anchor: after a rollback nothing is appended, for that line is the
     evidence. Errors: AnchorFault (nothing sealed yet; the chain does not go on from the last anchor; that line is
     spoilt), UnknownKey, OSError, DatabaseError.
     """
-    seal = head()
+    seal = newest()
     if seal is None:
         raise AnchorFault("nothing is sealed yet")
     last = last_anchor(path)
@@ -122,7 +123,7 @@ def write_anchor(path: Path) -> AuditSeal:
     # One write of less than a page: beside another writer, lines stay whole.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
     try:
-        os.write(descriptor, (_line_of(seal) + "\n").encode())
+        os.write(descriptor, (line_of(seal) + "\n").encode())
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -163,8 +164,8 @@ def append_when_due() -> bool:
     _next_at = now() + timedelta(seconds=settings.AUDIT_ANCHOR_SECONDS)
     path = Path(settings.AUDIT_ANCHOR_FILE)
     try:
-        newest, last = head(), last_anchor(path)
-        if newest is None or (last is not None and (last.number, last.mac) == (newest.number, newest.mac)):
+        head, last = newest(), last_anchor(path)
+        if head is None or (last is not None and (last.number, last.mac) == (head["number"], head["mac"])):
             return False
         write_anchor(path)
     except (AnchorFault, sealkeys.UnknownKey) as error:

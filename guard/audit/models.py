@@ -215,6 +215,9 @@ class AuditLog(models.Model):
     input_summary = CanonicalJSONField(_("summary"), default=dict, blank=True)
     # The pseudonym of the customer that the row is about, wherever else in the row it stands.
     customer = IdField(_("customer"), blank=True, default="", db_default="", editable=False)
+    # Which process wrote the row, as its which, and which of its rows it had committed before (links.py). Empty in rows
+    # that are older than that.
+    link = models.CharField(max_length=255, blank=True, default="", db_default="", editable=False)
     # `key id:hex`, keyed over all of the row but its id: whoever changes or adds a row before it is sealed lacks the
     # key. Empty in rows that are older than the seals.
     mac = models.CharField(max_length=96, blank=True, default="", db_default="", editable=False)
@@ -259,7 +262,8 @@ class AuditSeal(models.Model):
     INSERT only, as the log. See sealing.py for how one is made and verifying.py for what each column is good for.
     """
 
-    number = models.BigIntegerField(_("number"), primary_key=True)  # 1, 2, 3 …: two sealers cannot make the same
+    # 0, 1, 2 …: two sealers cannot make the same. 0 is made by the migration alone (origin.py).
+    number = models.BigIntegerField(_("number"), primary_key=True)
     at = models.DateTimeField(_("at"))
     # It speaks of the ids from_id < id <= head_id, and of late rows among the ids that earlier seals found missing.
     from_id = models.BigIntegerField(_("from id"))
@@ -270,7 +274,7 @@ class AuditSeal(models.Model):
     opened = CanonicalJSONField(_("missing ids"))  # ids that were not there, and may yet come
     closed = CanonicalJSONField(_("ids given up"))  # of those: no row may ever come
     oldest_open = models.BigIntegerField()  # the earliest seal with an id that is still open after this one; 0: none
-    adopted = models.BigIntegerField(default=0)  # rows up to this id may lack a mac of their own; told by seal 1
+    adopted = models.BigIntegerField(default=0)  # rows of this seal up to this id may lack a mac
     digest = models.CharField(_("digest"), max_length=64)  # SHA-256 over the members' canonical bytes
     leaves = WholeTextField()  # 16 bytes of each member's own SHA-256, base64: they name the row that was changed
     previous_mac = models.CharField(max_length=64, blank=True)

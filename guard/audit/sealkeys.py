@@ -12,7 +12,9 @@ from functools import lru_cache
 
 from django.conf import settings
 
-ROW, SEAL, ANCHOR, END = (f"xinghuo.audit.{purpose}.v1\n".encode() for purpose in ("row", "seal", "anchor", "export"))
+ROW, SECOND, SEAL, ANCHOR, END = (
+    f"xinghuo.audit.{purpose}.v1\n".encode() for purpose in ("row", "row-second", "seal", "anchor", "export")
+)
 Ring = dict[str, bytes]
 
 
@@ -48,6 +50,11 @@ def sign(purpose: bytes, content: bytes, *, keys: Ring | None = None) -> tuple[s
     """Id of the newest key, and the HMAC-SHA256 in 64 hex digits."""
     key_id, key = next(iter((keys or ring()).items()))
     return key_id, hmac.digest(key, purpose + content, "sha256").hex()
+
+
+def sign_with(key_id: str, purpose: bytes, content: bytes, *, keys: Ring | None = None) -> str:
+    """The HMAC-SHA256 with this one of the keys."""
+    return hmac.digest((keys or ring())[key_id], purpose + content, "sha256").hex()
 
 
 def holds(purpose: bytes, content: bytes, key_id: str, mac: str, keys: Ring) -> bool:

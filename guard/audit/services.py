@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
@@ -19,7 +20,7 @@ from config.base.fields import canonical_json
 from config.base.redact import redact
 from config.base.redis import RedisUnavailable
 from config.base.trace import current_trace_id
-from guard.audit import losses, pseudonyms, told
+from guard.audit import links, losses, pseudonyms, told
 from guard.audit.canonical import sign_row
 from guard.audit.models import OBSERVATIONS, VOCABULARY, ActorType, AuditLog, Decision, EventType
 
@@ -124,9 +125,12 @@ def record(
         input_summary=_bounded(_renamed(summary, names) if names else summary),
         customer=names.get(about, ""),
     )
+    row.link = links.next_link()
     row.mac = sign_row(row)
     with _told_when_refused():
         row.save(force_insert=True)
+    # Not before: a row that is rolled back must not be named by later ones.
+    transaction.on_commit(partial(links.committed, row.pk, row.mac, row.link))
     return row
 
 

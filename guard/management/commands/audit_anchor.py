@@ -45,6 +45,6 @@ class Command(BaseCommand):
             self.stderr.write(f"audit_anchor: the database does not answer ({type(error).__name__} {error.args[0]})")
             sys.exit(2)
         if options["json"]:
-            self.stdout.write(json.dumps({"number": seal.number, "mac": seal.mac, "total": seal.total}))
+            self.stdout.write(json.dumps({name: seal[name] for name in ("number", "mac", "total")}))
         else:
-            self.stdout.write(f"seal {seal.number} ({seal.total} rows) anchored in {options['write']}")
+            self.stdout.write(f"seal {seal['number']} ({seal['total']} rows) anchored in {options['write']}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError
 from tqdm import tqdm
 
-from guard.audit import sealkeys
+from guard.audit import memory, sealkeys
 from guard.audit.anchors import AnchorFault, read_anchors
 from guard.audit.exporting import Export, ExportFault
 from guard.audit.models import ActorType, Decision, EventType
-from guard.audit.reading import head, stream_rows, stream_seals
+from guard.audit.reading import last_number, rows_by_id, stream_rows, stream_seals
+from guard.audit.report import Report
 from guard.audit.sealing import backlog
 from guard.audit.services import observe
-from guard.audit.verifying import Report, Verifier
+from guard.audit.verifying import Verifier
 
 UNKNOWN = 2
 
@@ -72,14 +74,20 @@ class Command(BaseCommand):
         anchors = read_anchors(path, keys) if path is not None else iter(())
         began = time.monotonic()
         with tqdm(unit=" rows", disable=True if options["json"] else None, file=self.stderr) as bar:
-            verifier = Verifier(keys, progress=lambda rows: bar.update(rows) and None)
+            moved: Callable[[int], None] = lambda rows: bar.update(rows) and None  # noqa: E731
             if options["export"]:
                 export = Export(Path(options["export"]), keys)
+                verifier = Verifier(keys, progress=moved, again=export.again)
                 report = verifier.verify(export.rows(), export.seals(), anchors)
+                report.unknown_keys |= export.unknown_keys
+                for _line, fault in sorted(export.faults.items()):
+                    report.tell(fault)
             else:
-                newest = head()
+                # What is remembered first, then the seals, then the rows: each is there when the next is read.
+                verifier = Verifier(keys, progress=moved, again=rows_by_id, remembered=memory.remembered())
+                last = last_number()
                 bar.total = backlog().sealed
-                seals = stream_seals(up_to=newest.number) if newest else iter(())
+                seals = stream_seals(up_to=last) if last is not None else iter(())
                 report = verifier.verify(stream_rows(), seals, anchors)
         return report, time.monotonic() - began
 
@@ -110,16 +118,20 @@ class Command(BaseCommand):
         first = f", the first of them row {report.first_row}" if report.first_row is not None else ""
         self.stdout.write(
             f"{report.rows} rows under {report.seals} seals, {report.found} broken{first}; "
-            f"{report.unsealed} not sealed yet, {report.unchecked} unchecked; {rate} rows/s"
+            f"{report.unsealed} not sealed yet, {report.unchecked} unchecked, {report.adopted} adopted from before "
+            f"there were macs; {rate} rows/s"
         )
-        if report.anchored:
+        if report.remembered is not None:
+            self.stdout.write(f"seal {report.remembered}, which this machine remembers as the newest, is there")
+        if report.anchored is not None:
             self.stdout.write(
                 f"anchored up to seal {report.anchored} of {report.head}; "
                 f"{report.rows_after_anchor} sealed rows are newer"
             )
         elif not report.found:
             self.stdout.write(
-                "no anchor: that the tail is all there, and the copy the newest, was not checked (exit 3)"
+                "no anchor: that the tail is all there, and the copy the newest, was not checked against anything "
+                f"outside of this machine (exit {report.exit_code})"
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from django.core.management import call_command
 from django.db import connection
 
-from guard.audit import triggers
+from guard.audit import links, memory, triggers
 from guard.audit.models import AuditLog, AuditSeal
 from guard.audit.sealing import Sealed, forget_chain, seal_waiting
 from guard.audit.services import record
@@ -28,6 +28,27 @@ def make_row(**fields: Any) -> AuditLog:
 
 def make_rows(many: int) -> list[int]:
     return [make_row(input_summary={"code": "NOT_OWNER", "target": f"t{number}"}).pk for number in range(many)]
+
+
+def make_apart(many: int) -> list[int]:
+    """Rows that processes of their own wrote: none of them says anything of another."""
+    ids = []
+    for number in range(many):
+        links.forget()
+        ids += [make_row(input_summary={"code": "NOT_OWNER", "target": f"t{number}"}).pk]
+    links.forget()
+    return ids
+
+
+def forget_head() -> None:
+    """Nobody remembers where the chain ended: another machine, and a sealer that was started anew."""
+    memory.path().unlink(missing_ok=True)
+    forget_chain()
+
+
+def seals() -> Any:
+    """Without the one that the migration made."""
+    return AuditSeal.objects.filter(number__gt=0)
 
 
 def seal() -> Sealed:

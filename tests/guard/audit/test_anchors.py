@@ -79,11 +79,10 @@ def test_a_file_that_goes_back_tells_of_a_rollback_in_between(tmp_path: Path) ->
     assert {finding["seal"] for finding in told["findings"]} >= {2, 3}
 
 
-def test_nothing_sealed_cannot_be_anchored(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as refused:
-        anchor(tmp_path / "anchors")
-    assert refused.value.code == 1
-    assert not (tmp_path / "anchors").exists()
+def test_the_beginning_can_be_anchored(tmp_path: Path) -> None:
+    anchor(tmp_path / "anchors")
+    told = verify(anchor=tmp_path / "anchors")
+    assert (told["exit"], told["head"], told["anchored"]) == (0, 0, 0)
 
 
 def test_the_sealer_appends_by_itself_when_it_is_time_and_the_chain_has_grown(
