@@ -1,17 +1,19 @@
 """Facts that are missing: a row for operators, never published, never scored.
 
 "Missing customer, product, price or rate": one finding a trade, holding all that it lacks. It goes away by itself
-when the fact is mended: the next evaluation judges the trade and no longer finds it.
+when the fact is mended: the next evaluation judges the trade and no longer finds it. A trade that only limits in
+dollars cannot be held against (no currency, no fx_usd) is a finding too; all other rules judge it.
 """
 
 from __future__ import annotations
 
 from risk.rules.facts import Facts
+from risk.rules.flows import unrated
 from risk.rules.hit import DATA_QUALITY, Hit
 
 
 def evaluate(facts: Facts) -> list[Hit]:
-    """One finding for each live trade that cannot be judged, in order of trades."""
+    """One finding for each live trade that cannot be judged, in order of trades; then those without dollars."""
     return [
         Hit(
             rule_id=DATA_QUALITY,
@@ -23,9 +25,12 @@ def evaluate(facts: Facts) -> list[Hit]:
             occurred_at=fault.fact.traded_at,
             score=0,
             subtypes=fault.missing,
-            figures={"missing": list(fault.missing), "trade_type": fault.fact.trade_type},
+            figures={"missing": list(fault.missing), "trade_type": fault.fact.trade_type, **figures},
             advisor_id=fault.fact.advisor_id,
             product_id=fault.fact.product_id,
         )
-        for fault in facts.faults
+        for fault, figures in [
+            *((fault, {}) for fault in facts.faults),
+            *((fault, {"limits_only": True}) for fault in unrated(facts)),
+        ]
     ]

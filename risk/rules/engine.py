@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.core.facts import CustomerRows
-from risk.rules import data_quality, risk_001, risk_002
+from risk.rules import data_quality, risk_001, risk_002, risk_003, risk_004
 from risk.rules.facts import Facts
 from risk.rules.hit import FinalTrade, Hit
 from risk.rules.params import build
@@ -24,7 +24,7 @@ class Rule:
 
 
 # A new rule is a file beside these and a line here.
-MODULES: dict[str, Any] = {module.RULE_ID: module for module in (risk_001, risk_002)}
+MODULES: dict[str, Any] = {module.RULE_ID: module for module in (risk_001, risk_002, risk_003, risk_004)}
 
 
 def default_rules() -> list[Rule]:

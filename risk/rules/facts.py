@@ -7,8 +7,8 @@ says of all rules is decided here, once:
   skipped, and earlier versions do not exist for the rules.
 - Order is (traded_at, trade_id); ids by bytes (Python's order of code points is UTF-8's order of bytes).
 - A trade without a customer, product, price (buys, sells, switches) or rate is neither judged nor history.
-  The rate that suspends a trade is fx_cny, in which every amount is counted. fx_usd is an optional column that no
-  rule here reads: its absence is no evidence, and must not silence a suitability violation.
+  The rate that suspends a trade is fx_cny, in which every amount is counted. fx_usd is an optional column that only
+  limits in dollars need (see flows.py): its absence must not silence a suitability violation.
 - Local dates are those of BUSINESS_TIME_ZONE. Amounts are CNY: amount times fx_cny, for CNY rows too.
 """
 
@@ -74,13 +74,20 @@ class Trade:
         return f"{self.fact.trade_id}@{self.fact.version}"
 
     def hit(
-        self, rule_id: str, version: int, *, score: int, subtypes: tuple[str, ...], figures: Mapping[str, Any]
+        self,
+        rule_id: str,
+        version: int,
+        *,
+        score: int,
+        subtypes: tuple[str, ...],
+        figures: Mapping[str, Any],
+        evidence_key: str = "",
     ) -> Hit:
-        """A rule's finding on this trade, under its evidence key."""
+        """A rule's finding on this trade, under its evidence key or one that the rule states."""
         return Hit(
             rule_id=rule_id,
             rule_version=version,
-            evidence_key=self.evidence_key,
+            evidence_key=evidence_key or self.evidence_key,
             customer_id=self.fact.customer_id,
             trade_id=self.fact.trade_id,
             trade_version=self.fact.version,
@@ -95,7 +102,8 @@ class Trade:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A live trade that cannot be judged, and what it lacks: of missing_customer, _product, _price, _rate."""
+    """A live trade that cannot be judged, or not by limits in dollars, and what it lacks: of missing_customer,
+    _product, _price, _rate, _currency."""
 
     fact: TradeFact
     missing: tuple[str, ...]

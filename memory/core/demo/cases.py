@@ -104,6 +104,12 @@ class Stage:
             return f"{row['customer_id']}:{row['plan_id']}:{row['traded_at'][:7]}"
         return f"{trade_id}@{row['version']}"
 
+    def reported(self, trade_id: str, total: Decimal) -> bool:
+        """A natural person's domestic transfers of the day, with this one `total` in CNY: large from 500,000 on."""
+        if total >= 500_000:
+            self.hit("RISK-003", trade_id, 30, "large_amount")
+        return total >= 500_000
+
     def miss(self, trade_id: str, why: str) -> None:
         self.planted.silent.append({"trade_id": trade_id, "why": why})
 
@@ -287,10 +293,11 @@ def _bought(
         cash = int(Decimal(amount))
         person = stage.holder(5, {**_others(stage, others, product), stage.world.CASH: cash})
         trade = stage.world.trade(person, product, Decimal(amount), stage.at(), **{**OWN_INITIATIVE, **cells})
-        if score is None:
-            stage.miss(trade, why)
-        else:
+        reported = stage.reported(trade, Decimal(amount))
+        if score is not None:
             stage.hit("RISK-002", trade, score, "concentration")
+        elif not reported:
+            stage.miss(trade, why)
 
     return case
 
@@ -350,13 +357,14 @@ def _rolled_forward(stage: Stage) -> None:
     second = world.trade(person, product, Decimal(300_000), stage.at(45), **OWN_INITIATIVE)
     stage.miss(first, "a third of the assets")
     stage.hit("RISK-002", second, 57, "concentration")
+    stage.reported(second, Decimal(600_000))  # with the first
 
 
 def _no_snapshot(stage: Stage) -> None:
     person = stage.world.person(5)
     stage.world.assess(person, stage.day - timedelta(days=60))
     trade = stage.world.trade(person, stage.product(5), Decimal(500_000), stage.at(), **OWN_INITIATIVE)
-    stage.miss(trade, "no snapshot by then: not judged")
+    stage.reported(trade, Decimal(500_000))  # no snapshot by then: not judged for concentration
 
 
 def _unjudged(missing: str, *, known: bool = True, product_id: str = "", **cells: Any) -> Case:

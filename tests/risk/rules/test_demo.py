@@ -28,7 +28,7 @@ KINDS = {
 
 SUBTYPES = {
     "suitability_mismatch", "suitability_lowest", "suitability_confirmed", "assessment_missing", "assessment_expired",
-    "concentration",
+    "concentration", "large_amount",
 }  # fmt: skip
 
 
