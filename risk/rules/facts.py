@@ -18,7 +18,8 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
@@ -111,10 +112,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was held at the close of the day as_of: product id to CNY, never below 0."""
+    """What was held at the close of the day as_of: product id to CNY, never below 0.
+
+    quantities: product id to units, as delivered; None is no evidence.
+    """
 
     as_of: date
     values: dict[str, Fraction]
+    quantities: dict[str, Decimal | None]
 
 
 class Facts:
@@ -177,19 +182,33 @@ class Facts:
         index = bisect_right(self._assessed, moment)
         return self._assessments[index - 1] if index else None
 
+    @property
+    def assessments(self) -> Sequence[AssessmentFact]:
+        """All of them in order of time; a rule takes those made by the instant it judges."""
+        return self._assessments
+
     @cached_property
     def _snapshots(self) -> list[Snapshot]:
         by_day: dict[date, list[PositionFact]] = defaultdict(list)
         for position in self._positions:
             by_day[position.as_of].append(position)
         return [
-            Snapshot(day, {row.product_id: max(Fraction(row.market_value), Fraction(0)) for row in by_day[day]})
+            Snapshot(
+                day,
+                {row.product_id: max(Fraction(row.market_value), Fraction(0)) for row in by_day[day]},
+                {row.product_id: row.quantity for row in by_day[day]},
+            )
             for day in sorted(by_day)
         ]
 
     @cached_property
     def _snapshot_days(self) -> list[date]:
         return [snapshot.as_of for snapshot in self._snapshots]
+
+    @property
+    def first_snapshot_day(self) -> date | None:
+        """as_of of the customer's oldest snapshot."""
+        return self._snapshot_days[0] if self._snapshot_days else None
 
     def snapshot_closed_by(self, day: date) -> Snapshot | None:
         """The newest snapshot whose day is over on `day`: as_of is the close of that day, so as_of < day.
@@ -203,7 +222,8 @@ class Facts:
 class Holdings:
     """Positions rolled forward trade by trade from the newest closed snapshot, at amount, never below 0.
 
-    Call `before(trade)` for each of the facts' trades in order; what it gives holds until the next call.
+    Call `before(trade)` for each of the facts' trades in order, or `at_close(day)` for days in order; what it gives
+    holds until the next call.
     BUY and transfer_in add; sell, switch_out and transfer_out take away, each step stopping at 0 (a sale for more
     than the last known value leaves nothing, not a debt that a later purchase would have to fill). A trade moves
     its own product alone, so only trades in cash-like products move cash.
@@ -220,18 +240,34 @@ class Holdings:
 
     def before(self, trade: Trade) -> dict[str, Fraction] | None:
         """Product id to CNY just before `trade`; None without a snapshot closed by then (not to be judged)."""
-        snapshot = self._facts.snapshot_closed_by(trade.day)
-        if snapshot is None:
+        if not self._start(trade.day):
             return None
         trades = self._facts.trades
-        if self._snapshot is not snapshot:
-            self._snapshot = snapshot
-            self._values = dict(snapshot.values)
-            self._next = bisect_right(trades, snapshot.as_of, key=lambda earlier: earlier.day)
         while trades[self._next] is not trade:
             self._apply(trades[self._next])
             self._next += 1
         return self._values
+
+    def at_close(self, day: date) -> dict[str, Fraction] | None:
+        """Product id to CNY at the close of `day`, that day's trades and snapshot in; None without a snapshot."""
+        if not self._start(day + timedelta(days=1)):
+            return None
+        trades = self._facts.trades
+        while self._next < len(trades) and trades[self._next].day <= day:
+            self._apply(trades[self._next])
+            self._next += 1
+        return self._values
+
+    def _start(self, day: date) -> bool:
+        """Begins anew where a newer snapshot has closed by `day`; False where there is none at all."""
+        snapshot = self._facts.snapshot_closed_by(day)
+        if snapshot is None:
+            return False
+        if self._snapshot is not snapshot:
+            self._snapshot = snapshot
+            self._values = dict(snapshot.values)
+            self._next = bisect_right(self._facts.trades, snapshot.as_of, key=lambda earlier: earlier.day)
+        return True
 
     def _apply(self, trade: Trade) -> None:
         product_id = trade.fact.product_id

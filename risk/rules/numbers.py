@@ -30,6 +30,11 @@ def money(value: Fraction) -> str:
     return f"{whole}.{decimals.ljust(2, '0')}"
 
 
+def cents(value: Fraction) -> str:
+    """An amount that need not end, as a mean, half up to two decimals, for people; its sum stands beside it."""
+    return money(Fraction((value * 100 + Fraction(1, 2)).__floor__(), 100))
+
+
 def ratio(value: Fraction) -> str:
     """A share or ratio as text with six decimals, for people; the exact figures stand beside it."""
     with localcontext(Context(prec=60)):
