@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -16,7 +16,9 @@ from django.utils.translation import gettext_lazy
 
 from memory.core.models import AssetClass, TradeType
 from risk.alerts.models import HitState, RiskAlertHit
-from risk.console.words import LACKS, RULES, SUBTYPES
+from risk.console import reporting
+from risk.console.amounts import cny, number, percent
+from risk.console.words import LACKS, LIMITS_LACK, RULES, SUBTYPES
 from risk.rules.hit import DATA_QUALITY
 
 MAX_FINDINGS = 12
@@ -31,6 +33,8 @@ BASIS: dict[str, tuple[Any, str]] = {
     "assessment_missing": (PRODUCT_MEASURES, ""),
     "assessment_expired": (PRODUCT_MEASURES, ""),
     "concentration": (PRODUCT_MEASURES, ""),
+    "large_amount": (reporting.LARGE_AMOUNT_MEASURES, "5, 6"),
+    "structuring": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
 }
 DIMENSIONS = {
     "product": gettext_lazy("this product"),
@@ -77,33 +81,10 @@ def findings_of(hits: Sequence[RiskAlertHit]) -> list[Finding]:
     return found[:MAX_FINDINGS]
 
 
-def percent(share: Any) -> str:
-    """`0.4235` becomes `42.35 %`; no more decimals than it has, two at most."""
-    number = _number(share)
-    if number is None:
-        return str(share)
-    shown = f"{number * 100:.2f}".rstrip("0").rstrip(".")
-    return f"{shown} %"
-
-
 def _over(share: Any, limit: Any) -> str:
     """The share, or `just over 40 %` where rounding would show the limit itself."""
     shown = percent(share)
     return _("just over %(limit)s") % {"limit": shown} if shown == percent(limit) else shown
-
-
-def cny(amount: Any) -> str:
-    """`120000.00` becomes `¥120,000.00`."""
-    number = _number(amount)
-    return str(amount) if number is None else f"¥{number:,.2f}"
-
-
-def _number(value: Any) -> Decimal | None:
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
 
 
 def _weightiest(hit: RiskAlertHit) -> str:
@@ -117,6 +98,9 @@ def _sentence(subtype: str, hit: RiskAlertHit) -> str:
     figures = hit.figures if isinstance(hit.figures, dict) else {}
     writer = _SENTENCES.get(subtype)
     if hit.rule_id == DATA_QUALITY:
+        if figures.get("limits_only"):
+            lacks = _(", ").join(str(LIMITS_LACK.get(code, code)) for code in hit.subtypes)
+            return _("Without %(lacks)s the trade cannot be held against limits in dollars.") % {"lacks": lacks}
         lacks = _(", ").join(str(LACKS.get(code, code)) for code in hit.subtypes)
         return _("The trade cannot be judged without %(lacks)s.") % {"lacks": lacks}
     if writer is not None:
@@ -275,7 +259,7 @@ def _concentration_figures(figures: Figures) -> list[tuple[Any, Any]]:
 
 
 def _meter(figures: Figures) -> Meter | None:
-    share, limit = _number(figures.get("share")), _number(figures.get("limit"))
+    share, limit = number(figures.get("share")), number(figures.get("limit"))
     if share is None or limit is None:
         return None
     label = _("%(share)s, the limit is %(limit)s") % {"share": percent(share), "limit": percent(limit)}
@@ -299,9 +283,13 @@ _SENTENCES: dict[str, Callable[[Figures, RiskAlertHit], str]] = {
     "assessment_missing": _missing,
     "assessment_expired": _expired,
     "concentration": _concentration,
+    "large_amount": reporting.large_amount,
+    "structuring": reporting.structuring,
 }
 _FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
     "RISK-001": _suitability_figures,
     "RISK-002": _concentration_figures,
+    "RISK-003": reporting.large_amount_figures,
+    "RISK-004": reporting.structuring_figures,
     DATA_QUALITY: _quality_figures,
 }

@@ -30,6 +30,7 @@ SUBTYPES: dict[str, Promise] = {
     "missing_product": _("product missing"),
     "missing_price": _("price missing"),
     "missing_rate": _("exchange rate missing"),
+    "missing_currency": _("currency missing"),
 }
 
 RULES: dict[str, Promise] = {
@@ -50,6 +51,11 @@ LACKS: dict[str, Promise] = {
     "missing_product": _("the product's record"),
     "missing_price": _("the price"),
     "missing_rate": _("the exchange rate to CNY"),
+}
+# What a trade lacks that every other rule has judged.
+LIMITS_LACK: dict[str, Promise] = {
+    "missing_rate": _("the exchange rate to USD"),
+    "missing_currency": _("the currency"),
 }
 
 # What officers and the scanner did, in the timeline: every `AlertAction.action` that the code writes.

@@ -48,7 +48,7 @@ class Limits:
 
     def of(self, flow: Flow) -> tuple[int, int]:
         """The limits in CNY and in USD that bind this trade."""
-        if flow.category == CASH:
+        if flow.is_cash:
             return self.cash_cny, self.cash_usd
         if flow.is_entity:
             return self.entity_cny, self.entity_usd
@@ -66,6 +66,14 @@ class Flow:
     category: str  # cash, cross_border, domestic
     is_cny: bool
     usd: Fraction | None
+
+    @property
+    def is_cash(self) -> bool:
+        return self.category == CASH
+
+    @property
+    def is_domestic(self) -> bool:
+        return self.category == DOMESTIC
 
     @property
     def is_entity(self) -> bool:

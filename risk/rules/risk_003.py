@@ -28,7 +28,7 @@ from fractions import Fraction
 from typing import Any
 
 from risk.rules.facts import Facts
-from risk.rules.flows import DOMESTIC, Flow, Limits, flows
+from risk.rules.flows import Flow, Limits, flows
 from risk.rules.hit import Hit
 from risk.rules.numbers import money, score
 
@@ -110,7 +110,7 @@ def _hit(flow: Flow, group: _Day, basis: str, limits: tuple[int, int], params: P
     return flow.trade.hit(
         RULE_ID,
         version,
-        score=score(params.domestic_points if flow.category == DOMESTIC else params.other_points),
+        score=score(params.domestic_points if flow.is_domestic else params.other_points),
         subtypes=(LARGE_AMOUNT,),
         figures=figures,
         evidence_key=f"{flow.category}:{flow.direction}:{fact.trade_id}@{fact.version}",

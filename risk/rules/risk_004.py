@@ -29,7 +29,7 @@ from typing import Any
 
 from config.base.clock import rfc3339
 from risk.rules.facts import Facts
-from risk.rules.flows import CASH, Flow, Limits, flows
+from risk.rules.flows import Flow, Limits, flows
 from risk.rules.hit import Hit
 from risk.rules.numbers import money, score
 
@@ -100,7 +100,7 @@ def _hit(flow: Flow, window: deque[Flow], params: Params, version: int) -> Hit:
     return flow.trade.hit(
         RULE_ID,
         version,
-        score=score(points + (params.cash_extra if flow.category == CASH else 0)),
+        score=score(points + (params.cash_extra if flow.is_cash else 0)),
         subtypes=(STRUCTURING,),
         figures=figures,
     )

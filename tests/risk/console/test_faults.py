@@ -12,7 +12,7 @@ from django.test import Client
 from guard.access.roles import RISK_OFFICER
 from guard.audit.models import AuditLog
 from risk.alerts.models import AlertAction, AlertStatus, AlertType, RiskAlert
-from risk.console.words import LACKS, SUBTYPES
+from risk.console.words import LACKS, LIMITS_LACK, SUBTYPES
 from risk.rules.engine import MODULES
 from risk.rules.hit import DATA_QUALITY
 from tests.risk.console.make import make_alert, make_client, make_customer, make_manager, make_officer, make_operator
@@ -124,7 +124,9 @@ def test_every_subtype_that_a_rule_makes_has_words() -> None:
     lacks = set(re.findall(r'"(missing_[a-z]+)"', (ROOT / "risk/rules/facts.py").read_text()))
     assert len(lacks) == 4
     assert lacks == set(LACKS)
-    made = set(lacks)
+    for_limits = set(re.findall(r'"(missing_[a-z]+)"', (ROOT / "risk/rules/flows.py").read_text()))
+    assert for_limits == set(LIMITS_LACK) == {"missing_rate", "missing_currency"}
+    made = lacks | for_limits
     for module in MODULES.values():
         constants = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
         made |= {value for value in constants if re.fullmatch("[a-z]+(_[a-z]+)*", value)}
