@@ -73,6 +73,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "SQL_TIMEOUT": ErrorKind(504, "the statement did not end within its time and was stopped"),
     "SQL_RESULT_TOO_LARGE": ErrorKind(413, "the rows are larger than one answer may be; select less"),
     "SQL_FAILED": ErrorKind(422, "the database did not run the statement"),
+    "LENGTH_REQUIRED": ErrorKind(411, "this server takes no body in chunks; send it with Content-Length"),
     "BODY_TOO_LARGE": ErrorKind(413, "the body is over the limit"),
     "MESSAGE_TOO_LARGE": ErrorKind(413, "one message is over 8 MiB"),
     "INVALID_ID": ErrorKind(422, "an identifier has characters or a length that are not allowed"),

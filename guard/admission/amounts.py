@@ -6,6 +6,7 @@ limit or a month's sum may be.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
@@ -15,6 +16,7 @@ PLACES = 6
 UNITS_IN_ONE = 10**PLACES
 MOST_UNITS = 2**53 - 1
 _KINDS = (str, int, Decimal)
+_TEXT = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
 
 
 def to_units(amount: Decimal | int | str, *, name: str = "amount") -> int:
@@ -22,6 +24,9 @@ def to_units(amount: Decimal | int | str, *, name: str = "amount") -> int:
     fractions are not what was meant), more than six places, 2^53 units and above."""
     if isinstance(amount, bool) or not isinstance(amount, _KINDS):
         raise DomainError("INVALID_REQUEST", f"{name} must be a decimal number, given as text or Decimal")
+    # Decimal reads digits of every script, blanks and underscores, and a signalling NaN cannot be looked up.
+    if (isinstance(amount, str) and not _TEXT.fullmatch(amount)) or (isinstance(amount, Decimal) and amount.is_nan()):
+        raise DomainError("INVALID_REQUEST", f"{name} is not a decimal number")
     return _units(amount, name)
 
 

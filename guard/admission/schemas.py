@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from ninja import Schema
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 
 # Money as text: a JSON number would be a binary fraction by the time it is read.
-Money = Annotated[str, Field(max_length=24, pattern=r"^\d{1,10}(\.\d{1,6})?$")]
+Money = Annotated[str, Field(max_length=24, pattern=r"^[0-9]{1,10}(\.[0-9]{1,6})?$")]
+Seconds = Annotated[float, Field(strict=True)]  # a number, no text and no truth value
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -26,8 +27,8 @@ class AdmitIn(_Strict):
     run_id: Name | None = None
     session_id: Name | None = None
     node_id: Annotated[str, Field(max_length=64)] = ""
-    lease: float | None = None
-    slot: bool = True
+    lease: Seconds | None = None
+    slot: StrictBool = True
 
 
 class _OfRun(_Strict):
@@ -35,7 +36,7 @@ class _OfRun(_Strict):
 
     run_id: Annotated[str, Field(max_length=64)] = ""
     session_id: Annotated[str, Field(max_length=64)] = ""
-    fence: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    fence: Annotated[int, Field(ge=0, lt=2**53, strict=True)] = 0
 
     def of_run(self) -> dict[str, Any]:
         """As `settle`, `release` and `renew` take it."""
@@ -45,15 +46,15 @@ class _OfRun(_Strict):
 class SettleIn(_OfRun):
     actual: Money
     action: Annotated[str, Field(max_length=64)] = ""
-    keep: bool = False
+    keep: StrictBool = False
 
 
 class ReleaseIn(_OfRun):
-    unused: bool = False
+    unused: StrictBool = False
 
 
 class RenewIn(_OfRun):
-    lease: float | None = None
+    lease: Seconds | None = None
 
 
 class LimitOut(Schema):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from guard.access.services import Caller
 from guard.idempotency.keys import IDEM
 
 logger = logging.getLogger(__name__)
+
+_STATUS = re.compile(r"[1-5][0-9]{2}")
 
 _begin = Script.beside(__file__, "begin")
 _renew = Script.beside(__file__, "renew")
@@ -127,16 +130,38 @@ def begin(caller: Caller, key: str, digest: str, about: str = "") -> Claim | Ans
     token = secrets.token_hex(16)
     args = [caller.agent, token, digest, lease_ms(), about, settings.IDEMPOTENCY_KEPT_SECONDS * 1000]
     reply: list[Any] = _begin(_redis(TIMEOUT), [name], args)
+    if reply[0] == "DONE" and _read(reply) is None:
+        # Somebody else's writing: as if there was none. Whoever meets it at once finds it taken.
+        logger.warning("what was kept for repeats of a request is not of our making: the request is done")
+        with base_redis.translated(_redis(TIMEOUT).breaker):
+            _redis(TIMEOUT).hdel(name, f"{caller.agent}:status", f"{caller.agent}:until")
+        reply = _begin(_redis(TIMEOUT), [name], args)
     if reply[0] == "RUN":
         return Claim(name, caller.agent, token)
     if reply[0] == "OTHER":
         raise DomainError("IDEMPOTENCY_KEY_REUSED")
     if reply[0] == "BUSY":
         raise DomainError("IDEMPOTENCY_IN_FLIGHT", retry_after=RETRY_AFTER)
-    answer = Answer(int(reply[1]), json.loads(reply[2]), reply[3])
+    answer = _read(reply)
+    if answer is None:
+        raise RedisUnavailable("what is kept for repeats is written by somebody else")
     if answer.body is None:
         raise DomainError("IDEMPOTENCY_ANSWER_GONE", original_status=answer.status)
     return answer
+
+
+def _read(reply: list[Any]) -> Answer | None:
+    """The answer that was kept; None for what is none."""
+    status, headers, body = reply[1], reply[2], reply[3]
+    try:
+        found = json.loads(headers)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if not _STATUS.fullmatch(status) or not isinstance(found, dict):
+        return None
+    if not all(isinstance(value, str) and value.isprintable() for value in found.values()):
+        return None
+    return Answer(int(status), found, body)
 
 
 def tell_not_kept() -> None:

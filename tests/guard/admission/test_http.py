@@ -175,7 +175,9 @@ def test_settle_release_renew() -> None:
 @pytest.mark.parametrize(
     "body",
     [{"estimate": 0.1}, {"estimate": "-1"}, {"estimate": "1e3"}, {"estimate": "0.0000001"}, {"other": 1},
-     {"ip": "x"}, {"lease": 0}, {"action": "a b"}, {"run_id": "r"}, {"estimate": "9999999999"}],
+     {"ip": "x"}, {"lease": 0}, {"action": "a b"}, {"run_id": "r"}, {"estimate": "9999999999"},
+     {"estimate": "１２"}, {"estimate": "1_0"}, {"lease": "5"}, {"lease": True}, {"slot": "no"}, {"slot": 0},
+     {"estimate": "1\n"}],
 )  # fmt: skip
 def test_what_is_no_request(body: dict[str, Any]) -> None:
     assert Service().post("", body).status_code == 422

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -153,3 +154,16 @@ def test_a_day_s_call_is_given_back_once_and_not_after_it_was_settled(what: dict
     look = admitted(action="look")
     release(ALICE, look.admission_id if by_id else look, unused=True)
     assert used(day) == 2
+
+
+@pytest.mark.parametrize(
+    "amount",
+    ["１２", "1_0", " 5 ", "5\n", "", "NaN", "sNaN", "Infinity", "0x1", "-1", Decimal("sNaN"), Decimal("NaN"), 1.5,
+     True, None, b"1", 10**50, "9" * 5000, Decimal("1e-7")],
+)  # fmt: skip
+def test_an_amount_has_the_digits_0_to_9(amount: Any) -> None:
+    make_wide()
+    verdict = admitted()
+    assert refused(settle, ALICE, verdict, actual=amount) == "INVALID_REQUEST"
+    if amount is not None:
+        assert refused(admit, ALICE, estimate=amount) == "INVALID_REQUEST"
