@@ -76,13 +76,22 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
         if positions is None:
             continue
         sums = _sums(facts, trade, positions)
-        denominator = sums["assets"] + trade.amount + max(Fraction(0), sums["cash"] - trade.amount)
+        denominator = _denominator(sums, trade)
         if denominator < params.min_assets:
             continue
         over = [found for found in _dimensions(trade, sums, denominator, params) if found.share > found.limit]
         if over:
             hits[trade.evidence_key] = _hit(trade, sums, denominator, over, version)
     return list(hits.values())
+
+
+def assets_after(facts: Facts, trade: Trade, positions: Mapping[str, Fraction]) -> Fraction:
+    """The denominator, for whoever weighs a purchase against the customer's assets. CNY; positions: before it."""
+    return _denominator(_sums(facts, trade, positions), trade)
+
+
+def _denominator(sums: Mapping[str, Fraction], trade: Trade) -> Fraction:
+    return sums["assets"] + trade.amount + max(Fraction(0), sums["cash"] - trade.amount)
 
 
 def _sums(facts: Facts, trade: Trade, positions: Mapping[str, Fraction]) -> dict[str, Fraction]:
