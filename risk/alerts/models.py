@@ -185,6 +185,8 @@ class RiskAlertHit(models.Model):
         indexes = [
             # a re-scan compares all live hits of one customer
             models.Index(fields=["tenant", "customer_id", "state"], name="risk_hit_customer"),
+            # a re-scan of an advisor's conduct compares the live hits of some days
+            models.Index(fields=["tenant", "advisor_id", "rule_id", "occurred_at"], name="risk_hit_advisor"),
         ]
 
     def __str__(self) -> str:
