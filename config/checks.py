@@ -18,6 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection, connections
 from config.base.clock import now, rfc3339
 from config.base.redis import RedisUnavailable
 from guard.audit import taking, triggers
+from guard.audit.looking import look_at_chain
 from guard.audit.losses import read_losses
 from guard.audit.sealing import backlog
 from memory.sessions.keys import PENDING
@@ -155,6 +156,25 @@ def audit_seals() -> Result:
         )
 
     return _bounded("audit_seals", check)
+
+
+def audit_chain() -> Result:
+    """Whether the chain of seals is whole as far as can be told within a second, newest seals first: not the rows.
+
+    Not part of readiness: one INSERT of somebody who may insert would take the service away."""
+
+    def check() -> Result:
+        try:
+            found = look_at_chain(seconds=TIMEOUT / 2)
+        except DatabaseError as error:
+            return Result("audit_chain", False, f"not known while the database is away ({_number(error)})")
+        if found.faults:
+            more = f", and {len(found.faults) - 1} more" if len(found.faults) > 1 else ""
+            return Result("audit_chain", False, f"{found.faults[0]}{more}", "run manage.py verify_audit")
+        which = "all" if found.whole else "the newest"
+        return Result("audit_chain", True, f"{which} {found.seals} seals of the audit log follow on each other")
+
+    return _bounded("audit_chain", check)
 
 
 def audit_losses() -> Result:

@@ -191,7 +191,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 def _seal(line: dict[str, Any]) -> dict[str, Any]:
     fields = {name: line.get(name) for name in (*SEAL_COLUMNS, "mac")}
     try:
-        return {**fields, "at": datetime.fromisoformat(fields["at"]), **_unreadable(line)}
+        return {**fields, "at": datetime.fromisoformat(str(fields["at"])), **_unreadable(line)}
     except (ValueError, TypeError):
         return {**fields, "unreadable": True}
 

@@ -169,7 +169,8 @@ def stream_seals(*, after: int | None = None, up_to: int | None = None) -> Itera
 
 def seals_down() -> Iterator[dict[str, Any]]:
     """Seals from the highest number down. The first page is small: most callers want the first that is sound."""
-    where, arguments, at_once = "1 = 1", [], 4
+    where, at_once = "1 = 1", 4
+    arguments: list[int] = []
     while page := _seals(where, arguments, "DESC", at_once):
         yield from page
         where, arguments = "number < %s", [page[-1]["number"]]

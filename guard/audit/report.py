@@ -26,8 +26,8 @@ class Finding:
 class Report:
     """rows: compared with their seals. unsealed: newer than the head, or late and not taken yet. unchecked: of seals
     that are broken or gone, so that nobody can say. adopted: of `rows`, those without a mac of their own, from before
-    there were any. anchored: the newest seal that an anchor confirms (None: none). remembered: the seal that this machine
-    remembers as the newest and that is there (None: it remembers none, or was not asked)."""
+    there were any. anchored: the newest seal that an anchor confirms (None: none). remembered: the seal that this
+    machine remembers as the newest and that is there (None: it remembers none, or was not asked)."""
 
     rows: int = 0
     seals: int = 0

@@ -133,4 +133,5 @@ CHECKS: list[Callable[[], Result]] = [
     _other_redis("channels", settings.CHANNEL_REDIS_URL, "the Redis of the live feed"),
     celery_broker,
     data_directory,
+    checks.audit_chain,
 ]

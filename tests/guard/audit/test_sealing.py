@@ -13,7 +13,6 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from config.base.clock import now
 from guard.audit import chain, links, sealing, sealkeys
 from guard.audit.models import AuditLog, AuditSeal
 from guard.audit.ranges import each, holds, missing_between, ranges_of, without
