@@ -5,7 +5,6 @@ from risk.alerts.models import AlertAction, AlertOutbox, FeedHead, RiskAlert, Ri
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign, ConductChange, ConductCursor, TradeRequest
 
-
 __all__ = [
     "AlertAction", "AlertOutbox", "Campaign", "ConductChange", "ConductCursor", "FeedHead", "Holiday", "RiskAlert",
     "RiskAlertHit", "TradeRequest",
