@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from memory.core.models import AssetClass, TradeType
 from risk.alerts.models import HitState, RiskAlertHit
-from risk.console import reporting
+from risk.console import reporting, special_care
 from risk.console.amounts import cny, number, percent
 from risk.console.words import LACKS, LIMITS_LACK, RULES, SUBTYPES
 from risk.rules.hit import DATA_QUALITY
@@ -35,6 +35,10 @@ BASIS: dict[str, tuple[Any, str]] = {
     "concentration": (PRODUCT_MEASURES, ""),
     "large_amount": (reporting.LARGE_AMOUNT_MEASURES, "5, 6"),
     "structuring": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
+    "elderly_high_risk": (PRODUCT_MEASURES, ""),
+    "first_complex": (SUITABILITY_MEASURES, "20, 25"),
+    "assessment_upgraded": (PRODUCT_MEASURES, ""),
+    "assessment_shopping": (PRODUCT_MEASURES, ""),
 }
 DIMENSIONS = {
     "product": gettext_lazy("this product"),
@@ -285,11 +289,16 @@ _SENTENCES: dict[str, Callable[[Figures, RiskAlertHit], str]] = {
     "concentration": _concentration,
     "large_amount": reporting.large_amount,
     "structuring": reporting.structuring,
+    "elderly_high_risk": special_care.elderly,
+    "first_complex": special_care.first_complex,
+    "assessment_upgraded": special_care.upgraded,
+    "assessment_shopping": special_care.shopping,
 }
 _FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
     "RISK-001": _suitability_figures,
     "RISK-002": _concentration_figures,
     "RISK-003": reporting.large_amount_figures,
     "RISK-004": reporting.structuring_figures,
+    "RISK-007": special_care.figures_of,
     DATA_QUALITY: _quality_figures,
 }
