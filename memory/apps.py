@@ -17,7 +17,7 @@ class MemoryConfig(AppConfig):
         from memory.core.importer import on_customers_changed, on_facts_changed
         from memory.core.known import known_customers, names_of
         from memory.core.selectors import is_assigned
-        from memory.erasure import caches, keeping, principals, pseudonyms, registry
+        from memory.erasure import blocks, caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
         from memory.profiles.answers import erasing as answer_cache
         from memory.profiles.core_sync import forget_core_fields
@@ -40,6 +40,7 @@ class MemoryConfig(AppConfig):
         # In this order they are removed: who may write first, what only the names of keys tell of last.
         for part in (
             principals.PART,
+            blocks.PART,
             sessions.PART,
             profiles.PART,
             drafts.PART,

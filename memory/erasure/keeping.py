@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from guard.audit.selectors import rows_in_clear
+from memory.erasure.blocks import spent
 from memory.erasure.registry import Kept, Subject, register_kept
 
 EVIDENCE = "statutory evidence, kept for its legal period"
@@ -17,6 +18,14 @@ def register_own() -> None:
         "backups": "backups, the database's binary log and Redis's append-only file, until they are rotated",
     }.items():
         register_kept(Kept(name, ground))
+    register_kept(
+        Kept(
+            "budget_ledger",
+            f"{EVIDENCE}; what calls cost, which takes no change and names who made them",
+            rows=spent,
+            only_if_any=True,
+        )
+    )
     register_kept(
         Kept(
             "audit_log_in_clear",
