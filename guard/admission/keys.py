@@ -12,7 +12,7 @@ _WRITER = "guard.admission"
 BLOCK = Key(
     "guard:block:{actor_id}",
     "string",
-    ttl=BLOCK_MIRROR_SECONDS,
+    ttl=settings.ADMISSION_BLOCK_MOST_SECONDS,  # as long as the block: 15 minutes, of repeat offenders longer
     writers="guard.admission.blocks",
     readers=_WRITER,
     on_loss="actor_block in MySQL decides: seen within 5 s, and put back by the next call of the actor",

@@ -190,6 +190,9 @@ def _go_on(call: _Call, reply: list[Any] | None) -> Verdict:
             mended, reply = True, None
             continue
         periods.clock.learn(now_ms)
+        if kind == "NO" and reply[4] == "block" and not plan.marks & 1 and _lifted(call):
+            reply = None
+            continue
         if kind in ("OK", "NO"):
             count("" if kind == "OK" else reply[4], False)
             return _admitted(call, reply) if kind == "OK" else _refused(call, reply)
@@ -209,6 +212,14 @@ def _go_on(call: _Call, reply: list[Any] | None) -> Verdict:
             _database(fences.lease, tenant, call.run[1], reply[2], reply[3])
         reply = None
     raise RedisUnavailable("what admission brings to Redis does not stay there")
+
+
+def _lifted(call: _Call) -> bool:
+    """See blocks.is_lifted. Closed while the tables cannot be asked."""
+    try:
+        return blocks.is_lifted(call.caller)
+    except (OperationalError, InterfaceError):
+        return False
 
 
 def _database(ask: Callable[..., T], *args: Any) -> T:

@@ -74,7 +74,7 @@ def outcomes(count: int, **arguments: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("how", DOWN)
-def test_rates_and_slots_go_on_with_this_processs_share(own_redis_server: RedisServer, how: str) -> None:
+def test_rates_and_slots_go_on_with_this_hosts_share(own_redis_server: RedisServer, how: str) -> None:
     make_wide(rate=12)
     admitted()
     with away(own_redis_server, how):
