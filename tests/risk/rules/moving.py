@@ -19,15 +19,23 @@ ABROAD: dict[str, Any] = {"cross_border": True}
 ENTITY: dict[str, Any] = {"customers": [make_customer(kind="entity")]}
 
 
-def moved(amount: str | int, clock: str = "12:00:00", day: str = "2026-06-15", **fields: Any) -> TradeFact:
+def moved(amount: str | int | Decimal, clock: str = "12:00:00", day: str = "2026-06-15", **fields: Any) -> TradeFact:
     """A domestic transfer of a purchase in CNY, at 0.14 dollars for a yuan; its id is its time unless given."""
     fields.setdefault("trade_id", f"{day[5:]}-{clock}")
-    return make_trade(day, amount=amount, clock=clock, **fields)
+    return make_trade(day, amount=str(amount), clock=clock, **fields)
 
 
 # --- for the comparisons: everything near an edge, so that most examples hit something or just miss it ---------------
 
 _EDGES = ("50000", "10000", "200000", "500000", "100000", "2000000")
+_FLOWS: list[tuple[dict[str, Any], str, str]] = [
+    ({"settle_method": method, "cross_border": abroad, "trade_types": types}, yuan, dollars)
+    for method, abroad, yuan, dollars in (
+        ("cash", True, "50000", "10000"), ("transfer", True, "200000", "10000"),
+        ("transfer", False, "500000", "100000"), ("", None, "2000000", "200000"),
+    )
+    for types in (("buy", "transfer_in"), ("sell", "transfer_out"))
+]  # fmt: skip
 _BASE = at("2026-02-27", "00:00:00")  # a month end lies within the days below
 _MICRO = timedelta(microseconds=1)
 _MOMENTS = sorted(
@@ -60,7 +68,7 @@ def _trades(draw: st.DrawFn) -> TradeFact:
     return make_trade(
         trade_id=draw(st.sampled_from(("a", "B", "é", "9", "10", "t1", "t2", "t3", "t4", "t5", "t6", "t7"))),
         version=draw(st.sampled_from((1, 1, 1, 2, 3))),
-        amount=draw(_amounts()),  # type: ignore[arg-type]
+        amount=str(draw(_amounts())),
         traded_at=draw(st.sampled_from(_MOMENTS)),
         trade_type=draw(
             st.sampled_from(("buy",) * 4 + ("transfer_in", "sell", "transfer_out", "switch_in", "dividend", "interest"))
@@ -78,18 +86,36 @@ def _trades(draw: st.DrawFn) -> TradeFact:
 
 
 @st.composite
+def _streaks(draw: st.DrawFn) -> list[TradeFact]:
+    """One category and direction, each amount at an edge of its limit, in yuan and dollars; now and then a stranger."""
+    flow, yuan, dollars = draw(st.sampled_from(_FLOWS))
+    share = draw(st.sampled_from((("0.8", "0.9", "0.99"), ("0.8", "1"), ("0.1", "0.25", "0.5"))))
+    found = []
+    for number in range(draw(st.integers(3, 13))):
+        currency, fx_cny, limit = draw(st.sampled_from((("CNY", "1", yuan), ("CNY", "1", yuan), ("USD", "8", dollars))))
+        step = draw(st.sampled_from(("0", "0", "0", "0.01", "-0.01", "-0.00000001")))
+        found.append(
+            make_trade(
+                trade_id=draw(st.sampled_from("aBé9tZ")) + str(number),
+                amount=str(Decimal(limit) * Decimal(draw(st.sampled_from(share))) + Decimal(step)),
+                traded_at=draw(st.sampled_from(_MOMENTS)),
+                trade_type=draw(st.sampled_from(flow["trade_types"])),
+                currency=currency,
+                fx_cny=Decimal(fx_cny),
+                fx_usd=Decimal("0.125") * Decimal(fx_cny),
+                settle_method=flow["settle_method"],
+                cross_border=flow["cross_border"],
+                plan_id=draw(st.sampled_from(("",) * 9 + ("s1",))),
+            )
+        )
+    return found + draw(st.lists(_trades(), max_size=2))
+
+
+@st.composite
 def customers(draw: st.DrawFn) -> CustomerRows:
-    """A customer with up to fourteen such trades in five days; two rows in three make one kind of flow, so that
-    sums and windows fill."""
-    trades = draw(st.lists(_trades(), min_size=1, max_size=14))
-    if draw(st.booleans()):
-        first = trades[0]
-        kept = {"trade_type": first.trade_type, "settle_method": first.settle_method, "amount": first.amount}
-        changes = {**kept, "cross_border": first.cross_border, "plan_id": "", "status": "executed", "price": Decimal(1)}
-        trades = [
-            replace(trade, trade_id=f"{trade.trade_id}{number}", customer_id="c1", **changes) if number % 3 else trade
-            for number, trade in enumerate(trades)
-        ]
+    """A customer with up to fourteen trades in five days: of all kinds, or most of one flow with amounts about one
+    limit, so that sums and windows fill."""
+    trades = draw(st.one_of(st.lists(_trades(), min_size=1, max_size=14), _streaks()))
     # A delivery has each version of a trade once.
     unique = {(trade.trade_id, trade.version): trade for trade in trades}
     kinds = draw(

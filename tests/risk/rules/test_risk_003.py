@@ -219,7 +219,7 @@ def test_conversion_needs_both_kinds() -> None:
     assert keys(moved(199_999, **ABROAD)) == []
     assert keys(moved(9_999, currency="USD", fx_cny=Decimal(700), fx_usd=Decimal(1), **ABROAD)) == []
     # two foreign currencies are one kind
-    rich = {"fx_cny": Decimal(700)}
+    rich: dict[str, Any] = {"fx_cny": Decimal(700)}
     assert keys(moved(1_000, "09:00:00", **{**EUR, **rich}), moved(1_000, "10:00:00", **{**USD, **rich})) == []
 
 
@@ -275,13 +275,13 @@ def test_a_trade_without_dollars_is_judged_by_the_other_rules() -> None:
 
 
 def test_yuan_without_a_dollar_rate_count_as_yuan() -> None:
-    bare = {"fx_usd": None, "trade_id": "y"}
+    bare: dict[str, Any] = {"fx_usd": None, "trade_id": "y"}
     assert keys(moved(500_000, **bare)) == ["domestic:in:y@1"]
     assert lacking(moved(500_000, **bare)) == {}
 
 
 def test_yuan_without_a_dollar_rate_beside_foreign_trades_are_data_quality_and_judged_in_yuan() -> None:
-    bare = {"fx_usd": None, "trade_id": "y", **ABROAD}
+    bare: dict[str, Any] = {"fx_usd": None, "trade_id": "y", **ABROAD}
     dollars = moved(9_999, "10:00:00", trade_id="d", **USD, **ABROAD)
     assert lacking(moved(130_006, "09:00:00", **bare), dollars) == {"y": ("missing_rate",)}
     assert keys(moved(130_006, "09:00:00", **bare), dollars) == []  # 199,999 yuan; in dollars 9,999 and who knows
