@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
+from config.base.asked import are_text, fault_of, is_beyond
 from config.base.clock import business_zone
 from config.base.errors import DomainError
 from config.base.outages import OUTAGES, outage
@@ -64,6 +67,16 @@ def _actions() -> set[str]:
     return {"delete_selected", *(one if isinstance(one, str) else one.__name__ for one in declared)}
 
 
+def _query(request: HttpRequest) -> Iterator[tuple[str, str]]:
+    for name, values in request.GET.lists():
+        for value in values:
+            yield name, str(value)
+
+
+def _told(request: HttpRequest, sentence: str) -> HttpResponse:
+    return render(request, "400.html", {"sentence": sentence}, status=400)
+
+
 class ConsoleMiddleware:
     """The console's pages: people read and type business time (BUSINESS_TIME_ZONE) while storage and machines stay
     with UTC, a Content-Security-Policy lets no foreign or inline script run, and a refusal is an audit row."""
@@ -79,11 +92,25 @@ class ConsoleMiddleware:
         response.headers.setdefault("Content-Security-Policy", CONSOLE_POLICY)
         return response
 
+    def process_view(self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]) -> Any:
+        """What stands in the address is told in words where it is nothing that a page could be asked."""
+        if not request.path.startswith(CONSOLE_PREFIX):
+            return None
+        if not are_text(map(str, kwargs.values())):
+            raise Http404  # of such a name there is nothing
+        fault = fault_of(_query(request))
+        return _told(request, fault) if fault else None
+
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """One `authz/forbidden` row for a person whom a page or an action of the console refuses. What a page cannot
         do without and is away is a 503 that says so: also an audit log that takes no rows."""
         if not request.path.startswith(CONSOLE_PREFIX):
             return None
+        if isinstance(exception, OverflowError):
+            # Django's own pages hand numbers and days of the address on, and there may be none such.
+            pieces = map(str, request.resolver_match.kwargs.values()) if request.resolver_match else ()
+            if any(map(is_beyond, (*pieces, *(value for _name, value in _query(request))))):
+                return _told(request, _("A number or a day in the address is beyond any that there is."))
         try:
             self._record_refusal(request, exception)
         except (DomainError, *OUTAGES) as error:

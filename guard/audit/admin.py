@@ -18,6 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from config.base.asked import moment
 from config.base.clock import business_zone, now
 from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
 from guard.audit.models import ActorType, AuditLog, Decision, EventType
@@ -77,8 +78,8 @@ class SearchForm(forms.Form):
 
     def clean_until(self) -> datetime | None:
         text = self.cleaned_data["until"].strip()
-        moment = _moment(text)
-        return moment + timedelta(days=1) if moment is not None and len(text) <= 10 else moment
+        found = _moment(text)
+        return found + timedelta(days=1) if found is not None and len(text) <= 10 else found
 
     def search(self) -> Search:
         """What can be read of it; what cannot is told by the form and finds nothing."""
@@ -91,11 +92,10 @@ class SearchForm(forms.Form):
 def _moment(text: str) -> datetime | None:
     if not text.strip():
         return None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise forms.ValidationError(_("Write it as 2026-11-30 or 2026-11-30 08:15.")) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=business_zone())
+    found = moment(text, business_zone())
+    if found is None:
+        raise forms.ValidationError(_("Write it as 2026-11-30 or 2026-11-30 08:15."))
+    return found
 
 
 class KeysetList(ChangeList):
@@ -188,7 +188,7 @@ class AuditLogAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         form = _form(request)
         if kind not in _FORMATS or not form.is_valid():
-            return HttpResponseRedirect("../../")
+            return HttpResponseRedirect(f"../../?{request.GET.urlencode()}")  # where the form says what is wrong
         tenant, search = request_tenant(request), form.search()
         record(
             tenant=tenant,

@@ -10,7 +10,7 @@ MySQL before a writer's commit cannot put the old value back after it.
 
 On Redis being down or slow: a read is a miss without a generation (MySQL answers, nothing is filled and nobody
 waits), after PATIENCE once and at once for a second; a drop, which a saver's readers rely on, is given the sessions'
-patience, and is left to the sweeper then. After a restart an old value can be served until the sweeper's next round, about
+patience, and is left to the sweeper then. After a restart an old value can be served until the sweeper comes, about
 a second.
 """
 

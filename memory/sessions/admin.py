@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from config.base.asked import number
 from config.base.errors import DomainError
 from guard.access.masking import mask
 from guard.access.staff_admin import ReadOnlyAdmin, person_of, pretty, request_tenant
@@ -169,8 +170,9 @@ class MessageDeadLetterAdmin(ReadOnlyAdmin):
             if not self.has_settle_permission(request):
                 raise PermissionDenied
             verb = "retry" if "retry" in request.POST else "drop" if "drop" in request.POST else ""
-            if verb and object_id.isdigit():
-                self._settle(request, [int(object_id)], verb)
+            letter = number(object_id)
+            if verb and letter is not None:
+                self._settle(request, [letter], verb)
             return HttpResponseRedirect(reverse("admin:memory_messagedeadletter_changelist"))
         extra = {**(extra_context or {}), "may_settle": self.has_settle_permission(request)}
         response = super().change_view(request, object_id, form_url, extra)

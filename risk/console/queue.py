@@ -13,6 +13,7 @@ from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from config.base.asked import number
 from config.base.clock import from_micros, to_micros
 from memory.core.models import CoreTrade
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
@@ -165,9 +166,10 @@ def page_of(*, tenant: str, user: Person, sight: Sight, filters: Filters, size: 
 
 def _position(filters: Filters) -> tuple[int | datetime, str] | None:
     place, _tilde, alert_id = filters.after.partition("~")
-    if not place.isascii() or not place.isdigit() or len(place) > 16 or not alert_id:
+    value = number(place)
+    if value is None or len(place) > 16 or not alert_id:
         return None
-    return (from_micros(int(place)) if filters.sort == "opened" else int(place)), alert_id
+    return (from_micros(value) if filters.sort == "opened" else value), alert_id
 
 
 def top_hits(alerts: Sequence[RiskAlert]) -> dict[str, RiskAlertHit]:

@@ -16,6 +16,7 @@ from django.urls import path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from config.base.asked import number
 from config.base.errors import DomainError
 from guard.access.masking import mask
 from guard.access.people import RefusalRecorded
@@ -137,7 +138,7 @@ class AdvisorDraftAdmin(ReadOnlyAdmin):
         sent = request.POST
         version = sent.get("version", "")
         common: dict[str, Any] = {
-            "by": person_of(request), "draft_id": draft_id, "version": int(version) if version.isdecimal() else 0,
+            "by": person_of(request), "draft_id": draft_id, "version": number(version) or 0,
         }  # fmt: skip
         try:
             if act == "approve":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from django.db.models import QuerySet
 
+from config.base.asked import number
 from memory.core.models import CoreCustomer
 from memory.profiles.drafts.models import AdvisorDraft
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3
@@ -25,7 +26,6 @@ _KINDS: dict[str, Callable[[str], QuerySet]] = {  # type: ignore[type-arg]
 }
 KINDS = tuple(_KINDS)
 _NUMBERED = {"l1", "l2", "l3", "session", "core"}
-_MAX_KEY = 2**63 - 1
 
 
 def customer_of(*, tenant: str, kind: str, key: str) -> str:
@@ -35,7 +35,7 @@ def customer_of(*, tenant: str, kind: str, key: str) -> str:
     """
     if kind not in _KINDS or not key.isascii() or "\0" in key or len(key) > 64:
         return ""
-    if kind in _NUMBERED and not (key.isdigit() and int(key) <= _MAX_KEY):
+    if kind in _NUMBERED and number(key) is None:
         return ""
     found = _KINDS[kind](tenant).filter(pk=key).values_list("customer_id", flat=True).first()
     return str(found or "")
