@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Q, QuerySet, TextField
+from django.db.models import Max, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from config.base.clock import from_micros, rfc3339, to_micros
@@ -191,16 +191,16 @@ def stream(tenant: str, search: Search) -> Iterator[AuditLog]:
 def rows_in_clear(tenant: str, customer_id: str = "") -> int:
     """How many rows from before there were pseudonyms name the customer (without one: may name somebody).
 
-    They are known by what they lack, a mac, which is why they are the rows up to `adopted` of the first seal. Nothing
+    They are known by what they lack, a mac, which is why they are the rows up to `adopted` of the first seals. Nothing
     changes them: the log takes no UPDATE, and their hashes are in the seals.
-    Cost: 1 query, and where there are such rows a second one that reads them all.
+    Cost: 1 query, and where there are such rows two more, which read the seals and all such rows.
     """
-    first = AuditSeal.objects.filter(number=1).values_list("adopted", flat=True).first()
-    if first == 0:
+    first = list(AuditSeal.objects.filter(number__in=[0, 1]).values_list("adopted", flat=True))
+    if first and not any(first):
         return 0
     old = AuditLog.objects.filter(tenant=tenant, mac="").order_by()
-    if first is not None:
-        old = old.filter(id__lte=first)
+    if first:
+        old = old.filter(id__lte=AuditSeal.objects.aggregate(last=Max("adopted"))["last"])
     if customer_id:
         named = Q(actor_id=customer_id) | Q(on_behalf_of=customer_id) | Q(object_id=customer_id)
         old = old.annotate(said=Cast("input_summary", TextField())).filter(
@@ -235,5 +235,16 @@ def as_csv(rows: Iterator[AuditLog]) -> Iterator[str]:
     for row in rows:
         values = _values(row)
         values["input_summary"] = json.dumps(values["input_summary"], ensure_ascii=False)
-        yield line([f"'{value}" if str(value).startswith(("=", "+", "-", "@", "\t", "\r")) else value
-                    for value in values.values()])  # fmt: skip
+        yield line([f"'{value}" if _is_formula(str(value)) else value for value in values.values()])
+
+
+# As typed, in full width and as small forms, which spreadsheets of East Asian systems take for the same; after whatever
+# they pass over. A tab or a line's end in front is taken for the start of another cell by some.
+_FORMULA = re.compile(
+    r"[\t\r\n]|[\s\x00\ufeff\u200b-\u200f]*[-=+@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u2212]"
+)
+
+
+def _is_formula(cell: str) -> bool:
+    """Whether a spreadsheet might reckon with it."""
+    return _FORMULA.match(cell) is not None

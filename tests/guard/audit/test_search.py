@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from config.base.clock import now
 from guard.audit import pseudonyms
 from guard.audit.models import AuditLog
+from guard.audit.selectors import as_csv
 from tests.guard.audit.sealing import make_row
 from tests.risk.console.make import make_auditor, make_client, make_manager, make_officer, make_operator, make_person
 
@@ -176,3 +177,20 @@ def test_what_is_no_format_or_no_search_leads_back() -> None:
     assert client.get(f"{LOG}export/exe/").status_code == 302
     assert client.get(f"{LOG}export/csv/", {"since": "yesterday"}).status_code == 302
     assert not AuditLog.objects.filter(event_type="evidence_exported").exists()
+
+
+@pytest.mark.parametrize("cell", [
+    "=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "\n\n=1", " =1", "\u3000=1", "\ufeff=1", "\u200b=1", "\x00=1",
+    "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20x", "\n\uff1d1", "\u22121", "\ufe66x", "\x0b=1", "\u2028=1", "\nplain",
+])  # fmt: skip
+def test_a_cell_that_a_spreadsheet_would_reckon_with_is_text(cell: str) -> None:
+    row = AuditLog(pk=1, tenant="default", at=now(), event_type="authz", decision="forbidden", actor_id="a", code=cell)
+    [table] = csv.DictReader(io.StringIO("".join(as_csv(iter([row]))).removeprefix("\ufeff"), newline=""))
+    assert table["code"] == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", ["", "NOT_OWNER", "a=1", "1-1", "甲=乙"])
+def test_any_other_cell_is_as_it_is(cell: str) -> None:
+    row = AuditLog(pk=1, tenant="default", at=now(), event_type="authz", decision="forbidden", actor_id="a", code=cell)
+    [table] = csv.DictReader(io.StringIO("".join(as_csv(iter([row]))).removeprefix("\ufeff"), newline=""))
+    assert table["code"] == cell
