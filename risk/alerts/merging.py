@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from config.base.clock import business_date, now
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, RiskAlert, RiskAlertHit
@@ -30,7 +32,7 @@ def alert_type_of(rule_id: str) -> AlertType:
 
 def anchor_of(hit: Hit) -> str:
     """`customer:rule:business day`; of advisors' conduct, `advisor:rule:business day`."""
-    subject = hit.advisor_id if hit.rule_id in ADVISOR_RULES else hit.customer_id
+    subject = hit.advisor_id if hit.rule_id in ADVISOR_RULES else _subject_of(hit)
     return f"{subject}:{hit.rule_id}:{business_date(hit.occurred_at).isoformat()}"
 
 
@@ -40,8 +42,13 @@ def merge_slot_of(hit: Hit) -> str | None:
     if kind == AlertType.EVENT:
         return hit.customer_id
     if kind == AlertType.DATA_QUALITY:
-        return f"{hit.customer_id}:dq"
+        return f"{_subject_of(hit)}:dq"
     return None
+
+
+def _subject_of(hit: Hit) -> str:
+    """The customer; where nobody knows whose trade it is, the advisor who reported it, spelt as no id is."""
+    return hit.customer_id or f":{hit.advisor_id}"
 
 
 @dataclass(frozen=True)
@@ -102,16 +109,25 @@ def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
     Told as an `alert` when a subtype was added or the band rose, as an `update` otherwise.
     """
     hits = list(RiskAlertHit.objects.filter(alert=alert, live_key__isnull=False).order_by("detected_at", "id"))
-    score = max(alert.score, alert_score((hit.rule_id, hit.score) for hit in hits))
+    pattern = alert.alert_type == AlertType.PATTERN
+    # An advisor's day always has the score of its findings: further patterns do not add up.
+    counted = (
+        max((hit.score for hit in hits), default=0)
+        if pattern
+        else alert_score((hit.rule_id, hit.score) for hit in hits)
+    )
+    score = max(alert.score, counted)
     subtypes = _appended(alert.subtypes, [subtype for hit in hits for subtype in hit.subtypes])
     news = len(subtypes) > len(alert.subtypes) or band(score) != band(alert.score)
     alert.score = score
     alert.subtypes = subtypes
     alert.rule_ids = _appended(alert.rule_ids, [hit.rule_id for hit in hits])
     alert.hit_count = len(hits)
+    if pattern:
+        alert.payload = {**alert.payload, "patterns": _appended([], [pattern_of(hit.figures) for hit in hits])}
     alert.version += 1
     alert.updated_at = now()
-    alert.save(update_fields=["score", "subtypes", "rule_ids", "hit_count", "version", "updated_at"])
+    alert.save(update_fields=["score", "subtypes", "rule_ids", "hit_count", "payload", "version", "updated_at"])
     if news and told:
         tell_alert(alert, trace_id=trace_id)
     else:
@@ -146,13 +162,23 @@ def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> 
         score=alert_score([(hit.rule_id, hit.score)]),
         subtypes=_appended([], hit.subtypes),
         rule_ids=[hit.rule_id],
-        # `agent` is the audit's word for the human advisor. Never published.
-        payload={"actor_type": "agent", "actor_id": hit.advisor_id}
-        if pattern
-        else {"actor_type": "customer", "actor_id": hit.customer_id},
+        payload=_payload_of(hit, pattern),
         trace_id=trace_id,
         parent=parent,
     )
+
+
+def _payload_of(hit: Hit, pattern: bool) -> dict[str, Any]:
+    """Whom the alert is about. `agent` is the audit's word for the human advisor. Never published."""
+    if hit.customer_id and not pattern:
+        return {"actor_type": "customer", "actor_id": hit.customer_id}
+    about = {"actor_type": "agent", "actor_id": hit.advisor_id}
+    return {**about, "patterns": [pattern_of(hit.figures)]} if pattern else about
+
+
+def pattern_of(figures: Mapping[str, Any]) -> str:
+    """Which pattern of conduct a RISK-008 finding is."""
+    return str(figures.get("pattern", ""))
 
 
 def _appended(old: list[str], new: list[str] | tuple[str, ...]) -> list[str]:

@@ -17,9 +17,9 @@ from config.base.fields import canonical_json
 from config.base.redis import RedisUnavailable, state, translated
 from config.base.trace import current_trace_id
 from guard.audit.models import Decision, EventType
-from guard.audit.services import record
+from guard.audit.services import observe, record
 from risk.alerts.keys import DEDUP, DEDUP_SECONDS
-from risk.alerts.merging import ADVISOR_RULES, Place, place, rescore
+from risk.alerts.merging import ADVISOR_RULES, Place, pattern_of, place, rescore
 from risk.alerts.models import DISPOSED, AlertAction, HitState, RiskAlert, RiskAlertHit
 from risk.feed.events import tell_alert, tell_update
 from risk.rules.hit import DATA_QUALITY, FinalTrade, Hit
@@ -83,14 +83,53 @@ def settle_customer(
         if hit.customer_id != customer_id or key in wanted or (rule_ids is not None and hit.rule_id not in rule_ids):
             raise ValueError(f"hit {hit.rule_id} {hit.evidence_key} does not belong in this settlement")
         wanted[key] = hit
-    trace_id = trace_id or current_trace_id()
-    result = SettleResult()
     # 1
     live = {
         (row.rule_id, row.evidence_key): row
         for row in RiskAlertHit.objects.filter(tenant=tenant, customer_id=customer_id, state=HitState.LIVE)
         if (row.rule_id in rule_ids if rule_ids is not None else row.rule_id not in ADVISOR_RULES)
     }
+    return _settle(tenant, live, wanted, final_trades, trace_id or current_trace_id())
+
+
+def settle_advisor(
+    *,
+    tenant: str,
+    advisor_id: str,
+    since: datetime,
+    until: datetime,
+    hits: Sequence[Hit],
+    final_trades: Mapping[str, FinalTrade],
+    trace_id: str = "",
+) -> SettleResult:
+    """As `settle_customer`, for an advisor's conduct and reported trades that the core lacks, in `[since, until)`.
+
+    The bounds are those of whole business days: a day's finding may move within its day.
+    Errors: ValueError for hits of another advisor, of a customer's rule, outside the bounds, or twice for one key.
+    """
+    rule_ids = {DATA_QUALITY, *ADVISOR_RULES}
+    wanted: dict[tuple[str, str], Hit] = {}
+    for hit in hits:
+        key = (hit.rule_id, hit.evidence_key)
+        own = hit.advisor_id == advisor_id and not hit.customer_id and hit.rule_id in rule_ids
+        if not own or not since <= hit.occurred_at < until or key in wanted:
+            raise ValueError(f"hit {hit.rule_id} {hit.evidence_key} does not belong in this settlement")
+        wanted[key] = hit
+    rows = RiskAlertHit.objects.filter(tenant=tenant, advisor_id=advisor_id, rule_id__in=rule_ids, customer_id="")
+    rows = rows.filter(occurred_at__gte=since, occurred_at__lt=until, state=HitState.LIVE)
+    live = {(row.rule_id, row.evidence_key): row for row in rows}
+    return _settle(tenant, live, wanted, final_trades, trace_id or current_trace_id())
+
+
+def _settle(
+    tenant: str,
+    live: Mapping[tuple[str, str], RiskAlertHit],
+    wanted: Mapping[tuple[str, str], Hit],
+    final_trades: Mapping[str, FinalTrade],
+    trace_id: str,
+) -> SettleResult:
+    """Steps 2 to 4."""
+    result = SettleResult()
     # 2: first, so that a corrected trade is counted as itself and not as a repeat of its old version
     for key, row in live.items():
         if key not in wanted:
@@ -206,7 +245,11 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
         figures=dict(hit.figures),
         trace_id=trace_id,
     )
-    _audit(row, EventType.DATA_QUALITY if hit.rule_id == DATA_QUALITY else EventType.RISK_HIT, Decision.DETECTED)
+    if hit.rule_id in ADVISOR_RULES:
+        if earlier is None:
+            _tell_conduct(row)
+    else:
+        _audit(row, EventType.DATA_QUALITY if hit.rule_id == DATA_QUALITY else EventType.RISK_HIT, Decision.DETECTED)
     if at.opened:
         _audit(row, EventType.ALERT_OPENED, Decision.OPENED, score=at.alert.score)
         tell_alert(at.alert, trace_id=trace_id)
@@ -251,13 +294,37 @@ def _audit(row: RiskAlertHit, event_type: str, decision: str, *, score: int | No
     )
 
 
+def _tell_conduct(row: RiskAlertHit) -> None:
+    """One row a finding, in a savepoint: where the log does not take it, the loss is counted and the scan goes on."""
+    observe(
+        tenant=row.tenant,
+        event_type=EventType.AGENT_BEHAVIOR_DETECTED,
+        decision=Decision.DETECTED,
+        actor_id=SCANNER,
+        agent="risk",
+        object_type="risk_alert",
+        object_id=row.alert_id,
+        code=row.rule_id,
+        risk_score=row.score,
+        trace_id=row.trace_id,
+        input_summary={
+            "hit_id": row.pk,
+            "rule_version": row.rule_version,
+            "advisor_id": row.advisor_id,
+            "pattern": pattern_of(row.figures),
+            "trade_id": row.trade_id,
+            "subtypes": row.subtypes,
+        },
+    )
+
+
 def _hint(tenant: str, told: Sequence[tuple[Hit, str]]) -> None:
     """Open when Redis is away: a hint that is missing costs nothing, the anchors decide."""
     try:
         with translated():
             pipe = state().pipeline(transaction=False)
             for hit, alert_id in told:
-                if hit.rule_id in ADVISOR_RULES:
+                if hit.rule_id in ADVISOR_RULES or not hit.customer_id:
                     continue
                 name = _hint_name(tenant, hit.customer_id, hit.rule_id, hit.occurred_at)
                 if name:
