@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -66,15 +66,15 @@ class ScanReport:
         }
 
 
-def active_rules(*, tenant: str) -> list[Rule]:
-    """The rules in force in a tenant: the active version's parameters, or the figures of the rule's file as
-    version 1 where the tenant has activated none; a rule whose versions were all retired is off. One query."""
+def active_rules(*, tenant: str, modules: Mapping[str, Any] = MODULES) -> list[Rule]:
+    """The rules of `modules` in force in a tenant: the active version's parameters, or the figures of the rule's file
+    as version 1 where the tenant has activated none; a rule whose versions were all retired is off. One query."""
     rows = RiskRule.objects.filter(tenant=tenant, status__in=[RuleStatus.ACTIVE, RuleStatus.RETIRED])
     by_rule: dict[str, list[RiskRule]] = defaultdict(list)
     for row in rows.order_by("version"):
         by_rule[row.rule_id].append(row)
     found = []
-    for rule_id in MODULES:
+    for rule_id in modules:
         versions = by_rule.get(rule_id)
         if not versions:
             found.append(rule_with(rule_id, {}, 1))
