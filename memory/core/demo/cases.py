@@ -107,7 +107,7 @@ class Stage:
     def reported(self, trade_id: str, total: Decimal) -> bool:
         """A natural person's domestic transfers of the day, with this one `total` in CNY: large from 500,000 on."""
         if total >= 500_000:
-            self.hit("RISK-003", trade_id, 30, "large_amount")
+            self.hit("RISK-003", trade_id, 30, "large_amount", key=f"domestic:in:{self._key_of(trade_id)}")
         return total >= 500_000
 
     def miss(self, trade_id: str, why: str) -> None:
