@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,7 +18,8 @@ from django.db.models.functions import Cast
 from config.base.clock import from_micros, rfc3339, to_micros
 from config.base.trace import is_trace_id
 from guard.audit import pseudonyms, told
-from guard.audit.models import AuditLog, AuditSeal
+from guard.audit.models import ActorType, AuditLog, AuditSeal, EventType
+from guard.audit.ranges import Ranges
 
 PAGE = 2000  # rows that an export reads at once
 # Parts of a search that are a column's value, and the column.
@@ -186,6 +187,101 @@ def stream(tenant: str, search: Search) -> Iterator[AuditLog]:
         if len(page) < PAGE:
             return
         after = Place(page[-1].at, page[-1].pk)
+
+
+# --- advisors' conduct (RISK-008) --------------------------------------------------------------------------------
+
+CONDUCT_EVENTS = (EventType.AUTHZ, EventType.TRADE_REQUEST)
+_ARRIVED = ("id", "tenant", "at", "event_type", "decision", "actor_type", "actor_id")
+_AT_ONCE = 200  # ranges of ids in one query
+
+
+class ConductRow(NamedTuple):
+    """One refusal of an advisor, or one request for a trade that an advisor agent reported. customer: a pseudonym."""
+
+    id: int
+    at: datetime
+    event_type: str
+    decision: str
+    code: str
+    object_type: str
+    object_id: str
+    customer: str
+    trace_id: str
+    input_summary: dict[str, Any]
+
+
+def conduct_rows(*, tenant: str, advisor_id: str, since: datetime, until: datetime) -> list[ConductRow]:
+    """An advisor's refusals and requests in `[since, until]`, oldest first. 1 query by (actor, event, at)."""
+    rows = AuditLog.objects.filter(tenant=tenant, actor_id=advisor_id, event_type__in=CONDUCT_EVENTS)
+    rows = rows.filter(at__range=(since, until), actor_type=ActorType.AGENT).order_by()
+    found = [ConductRow(*row) for row in rows.values_list(*ConductRow._fields)]
+    return sorted(found, key=lambda row: (row.at, row.id))
+
+
+def conduct_span(*, tenant: str, advisor_id: str) -> tuple[datetime, datetime] | None:
+    """The times of an advisor's first and last such row. 1 query by index for each kind and end."""
+    ends: list[datetime] = []
+    for event in CONDUCT_EVENTS:
+        rows = AuditLog.objects.filter(tenant=tenant, actor_id=advisor_id, event_type=event)
+        for order in ("at", "-at"):
+            ends.extend(rows.order_by(order).values_list("at", flat=True)[:1])
+    return (min(ends), max(ends)) if ends else None
+
+
+def advisors_heard_of(*, tenant: str | None = None) -> list[tuple[str, str]]:
+    """Every (tenant, advisor) with such a row. Reads all rows of the two kinds: for a complete scan alone."""
+    rows = AuditLog.objects.filter(event_type__in=CONDUCT_EVENTS, actor_type=ActorType.AGENT).order_by()
+    if tenant is not None:
+        rows = rows.filter(tenant=tenant)
+    return sorted(set(rows.values_list("tenant", "actor_id").distinct()))
+
+
+class Arrived(NamedTuple):
+    """A row of the log as whoever follows it needs it to tell whether it is one of theirs."""
+
+    id: int
+    tenant: str
+    at: datetime
+    event_type: str
+    decision: str
+    actor_type: str
+    actor_id: str
+
+
+def arrived_after(after_id: int, *, limit: int = PAGE) -> list[Arrived]:
+    """The next rows after an id, in order. 1 query by the primary key."""
+    rows = AuditLog.objects.filter(id__gt=after_id).order_by("id")
+    return [Arrived(*row) for row in rows.values_list(*_ARRIVED)[:limit]]
+
+
+def arrived_among(ranges: Ranges, *, limit: int = PAGE) -> list[Arrived]:
+    """Rows that stand now where ids were missing, in order. A query by the primary key for 200 ranges."""
+    found: list[Arrived] = []
+    for start in range(0, len(ranges), _AT_ONCE):
+        among = Q(pk__in=[])
+        for first, last in ranges[start : start + _AT_ONCE]:
+            among |= Q(id__range=(first, last))
+        rows = AuditLog.objects.filter(among).order_by("id")
+        found.extend(Arrived(*row) for row in rows.values_list(*_ARRIVED)[: limit - len(found)])
+        if len(found) >= limit:
+            break
+    return found
+
+
+def summaries(ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """What these rows tell of what was asked. A query for 1000 of them."""
+    wanted = list(ids)
+    found: dict[int, dict[str, Any]] = {}
+    for start in range(0, len(wanted), 1000):
+        rows = AuditLog.objects.filter(id__in=wanted[start : start + 1000])
+        found.update(rows.values_list("id", "input_summary"))
+    return found
+
+
+def last_id() -> int:
+    """The highest id of the log. 1 query."""
+    return AuditLog.objects.order_by("-id").values_list("id", flat=True).first() or 0
 
 
 def rows_in_clear(tenant: str, customer_id: str = "") -> int:

@@ -49,6 +49,15 @@ def advisors_of(*, tenant: str, customer_id: str, at: datetime | None = None) ->
     return sorted(set(rows.filter(Q(valid_to=None) | Q(valid_to__gt=moment)).values_list("advisor_id", flat=True)))
 
 
+def assignments_begun(*, tenant: str, advisor_id: str, customer_ids: Iterable[str]) -> dict[str, list[datetime]]:
+    """When this advisor's assignments of each of these customers began, ascending, by customer. One query."""
+    rows = CoreAssignment.objects.filter(tenant=tenant, advisor_id=advisor_id, customer_id__in=set(customer_ids))
+    found: dict[str, list[datetime]] = defaultdict(list)
+    for customer_id, valid_from in rows.order_by("valid_from").values_list("customer_id", "valid_from"):
+        found[customer_id].append(valid_from)
+    return dict(found)
+
+
 def customer(*, tenant: str, customer_id: str, at: datetime | None = None) -> CustomerFact | None:
     """The customer's row in force at that instant (default: now), or None. One query."""
     return customers(tenant=tenant, customer_ids=[customer_id], at=at).get(customer_id)
