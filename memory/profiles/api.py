@@ -42,8 +42,8 @@ _VERSIONS = (
     "`author`, `agent`, `trace_id`, `deleted` and `changed`: names of fields that differ from the version before, as "
     "far as the reader may see them (null where that one was not kept). `next` is the next page's `before_version`."
 )
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)\Z")
-_VERSION = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+_VERSION = re.compile(r'(?:W/)?"?([0-9]{1,9})"?\Z')
 
 
 def _l1(action: Any) -> AgentAuth:

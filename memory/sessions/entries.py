@@ -364,7 +364,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def _read_ident(ident: str) -> tuple[int, str, str, str]:
     """Key, tenant, agent and session id out of `stream_ident`. Errors: ValueError."""
     key, tenant, agent, session_id = ident.split(" ")
-    pk = int(key)
+    pk = int(key) if key.isascii() and key.isdigit() else 0
     if agent not in _AGENTS or not 0 < pk < 2**63 or not ID_PATTERN.match(tenant) or not ID_PATTERN.match(session_id):
         raise ValueError("not of this room's making")  # a column would refuse it, and so would the dead letters'
     return pk, tenant, agent, session_id

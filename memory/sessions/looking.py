@@ -133,7 +133,7 @@ def read_stream(*, only_itself: bool = False) -> Stream:
         oldest = oldest or (int(flat[0].partition("-")[0]) if flat else 0)
         for i in range(0, len(flat), 5):
             stream_id, ident, digest, entry_id, seq = flat[i : i + 5]
-            if ident.count(" ") == 3 and entry_id and seq and int(seq) < 2**63:
+            if ident.count(" ") == 3 and entry_id and is_number(seq):
                 stream.by_ident[ident].append(QueuedEntry(stream_id, entry_id, int(seq), digest))
             else:
                 stream.unreadable.append(stream_id)
@@ -241,7 +241,8 @@ def _astray(rows: Sequence[AgentSession], owners: dict[int, Owner], stream: Stre
         if turn.entry_id:
             names[turn.session_row_id].add(turn.entry_id)
     there: set[tuple[int, int | str]] = set()
-    queued = {int(ident.partition(" ")[0]): entries for ident, entries in stream.by_ident.items() if ident[0].isdigit()}
+    owned = ((ident.partition(" ")[0], entries) for ident, entries in stream.by_ident.items())
+    queued = {int(key): entries for key, entries in owned if is_number(key)}
     pks = sorted({*numbers, *names})
     for pk in pks:
         for entry in queued.get(pk, ()):

@@ -42,6 +42,7 @@ from memory.sessions.findings import (
     Finding,
     by_weight,
 )  # fmt: skip
+from memory.sessions.healing import is_number
 from memory.sessions.judging import Numbers, Span, judge, merged, within, without
 from memory.sessions.keys import GROUP, PENDING
 from memory.sessions.looking import (
@@ -208,11 +209,11 @@ def strangers(stream: Stream) -> list[Finding]:
     idents = list(stream.by_ident)
     for start in range(0, len(idents), BATCH):
         part = idents[start : start + BATCH]
-        pks = [int(ident.split(" ")[0]) for ident in part if ident.split(" ")[0].isdigit()]
+        pks = [int(ident.split(" ")[0]) for ident in part if is_number(ident.split(" ")[0])]
         names = dict(AgentSession.objects.filter(pk__in=pks).values_list("pk", "session_id"))
         for ident in part:
             pk, tenant, agent, session_id = ident.split(" ")
-            if not pk.isdigit() or names.get(int(pk)) != session_id:
+            if not is_number(pk) or names.get(int(pk)) != session_id:
                 numbers = [entry.seq for entry in stream.by_ident[ident]]
                 findings.append(
                     Finding(

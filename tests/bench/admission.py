@@ -57,7 +57,7 @@ def admission_slices() -> dict[str, Slice]:
 
     def request(caller: Caller) -> tuple[Any, list[Any]]:
         plan = services.plan_for(caller, "chat", "192.0.2.1", policy(), True, True)
-        return plan.keys, [*plan.args, "0" * 40, "0" * 32, 0, 10_000, 60_000, "", 0]
+        return plan.keys, [*plan.args, "0" * 40, "0" * 32, 0, 10_000, 60_000, "", 0, wires.deadline()]
 
     ready = {f"actor-{n}": request(Caller(TENANT, "customer", f"actor-{n}")) for n in range(ACTORS)}
 

@@ -16,7 +16,7 @@ from guard.access.models import Agent, AgentPrincipal
 from guard.access.services import IssuedKey, issue_key, revoke_key, rotate_key
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_LIFETIME = re.compile(r"(\d{1,6})([mhdw])\Z")
+_LIFETIME = re.compile(r"([0-9]{1,6})([mhdw])\Z")
 
 
 def lifetime(text: str, option: str = "--expires-in") -> timedelta:

@@ -20,7 +20,7 @@ from config.base.redis import RedisUnavailable
 from memory.sessions.findings import FAULTS, LOSSES
 from memory.sessions.reconcile import Report, reconcile, select
 
-_SPAN = re.compile(r"(\d+)([smhd])\Z")
+_SPAN = re.compile(r"([0-9]{1,9})([smhd])\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SHOWN = 200
 

@@ -21,7 +21,7 @@ from memory.profiles.drafts.models import AdvisorDraft
 
 router = Router(tags=["drafts"])
 
-_VERSION = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
+_VERSION = re.compile(r'(?:W/)?"?([0-9]{1,9})"?\Z')
 _CHANGES = (
     "`If-Match: <ETag>` is required: 409 VERSION_CONFLICT (with `current_version`) when the draft has changed since. "
 )
