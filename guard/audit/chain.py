@@ -43,7 +43,8 @@ class Gap:
 @dataclass
 class Chain:
     """The chain as far as this process knows it. previous_mac: what the next seal names as the one before it: the head,
-    or, where that is not there any more, the head that was remembered. cut: it was. free: the next seal's number."""
+    or, where that is not there any more, the head that was remembered. cut: it was; gone: what was remembered of it,
+    numbers and macs. free: the next seal's number."""
 
     number: int = -1
     mac: str = ""
@@ -52,6 +53,7 @@ class Chain:
     total: int = 0
     free: int = 0
     cut: bool = False
+    gone: list[tuple[int, str]] = field(default_factory=list)
     base_adopted: int = 0  # of chains that are older than the origin: told by seal 1, and holds for all rows
     gaps: dict[int, Gap] = field(default_factory=dict)  # by the seal that opened them
 
@@ -67,7 +69,7 @@ class Chain:
         self.number = seal["number"]
         self.mac = self.previous_mac = seal["mac"]
         self.head_id, self.total = seal["head_id"], seal["total"]
-        self.free, self.cut = self.number + 1, False
+        self.free, self.cut, self.gone = self.number + 1, False, []
 
     def fits(self, seal: dict[str, Any], keys: sealkeys.Ring) -> bool:
         """Whether this is the next seal. One whose key is not here is believed where it goes on exactly from here:
@@ -90,10 +92,11 @@ def find(known: Chain | None, remembered: Callable[[], list[tuple[int, str]]]) -
         there = marks([known.number, known.free])
         if there.get(known.number) == known.mac:
             return _further(known, keys) if known.free in there else known
-    elif known is not None and known.cut:
-        known.free = _free_from(known.free)
-        return known
-    own = [(known.number, known.mac)] if known is not None and known.number >= 0 else []
+    own: list[tuple[int, str]] = []
+    if known is not None and known.cut:
+        own = known.gone  # looked for anew: another sealer may have gone on after the hole
+    elif known is not None and known.number >= 0:
+        own = [(known.number, known.mac)]
     return _mark(_look(keys), own + remembered())
 
 
@@ -161,7 +164,7 @@ def _mark(chain: Chain, remembered: list[tuple[int, str]]) -> Chain:
     gone = [(number, mac) for number, mac in remembered if not _stands(number, mac)]
     if gone:
         number, mac = max(gone)
-        chain.previous_mac, chain.cut = mac, True
+        chain.previous_mac, chain.cut, chain.gone = mac, True, gone
         chain.free = _free_from(max(chain.free, number + 1))
     elif chain.number < 0:
         chain.previous_mac, chain.cut = RESTARTED, True

@@ -4,13 +4,15 @@ remembered of it."""
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from django.apps import apps
 from django.db import connection
 
-from guard.audit import memory, origin
+from guard.audit import memory, origin, sealing
 from guard.audit.models import AuditLog, AuditSeal
+from guard.audit.ranges import each
 from guard.audit.sealing import forget_chain
 from tests.guard.audit.sealing import (
     first,
@@ -128,6 +130,29 @@ def test_the_newest_seal_and_a_row_of_it_taken_away_is_no_gap(known: str) -> Non
     told = verify()
     assert (told["exit"], first(told)) == (1, (None, 2))
     assert seals().order_by("number")[1].number == 3
+
+
+def test_two_sealers_that_miss_the_same_seal_make_one_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_sealed(2, 2)
+    tamper("DELETE FROM audit_seal WHERE number = 2")
+    real = sealing.rows_after
+
+    def meanwhile(after_id: int, *, limit: int) -> Any:
+        rows = real(after_id, limit=limit)
+        monkeypatch.setattr(sealing, "rows_after", real)
+        ours, sealing._known = sealing._known, None
+        sealing._seal_one()  # the other process
+        sealing._known = ours
+        return rows
+
+    monkeypatch.setattr(sealing, "rows_after", meanwhile)
+    assert sealing.seal_waiting(seconds=0).lost is True
+    seal()
+    make_sealed(1)
+    members = [one for found in seals().order_by("number") for one in each(found.members)]
+    assert len(members) == len(set(members))
+    told = verify()
+    assert [one["seal"] for one in told["findings"]] == [2], "one hole"
 
 
 def test_a_row_taken_away_before_it_was_sealed_is_named_by_the_next_of_its_process() -> None:
