@@ -105,6 +105,8 @@ tips_off = _vocabulary(
     words=r"(?:risk|rule)[ -]*0+[ -]*[348](?!\d)|aml\d*(?:[ -]?c[tf]+)?|amld|(?:anti[ -]*)?money[ -]*launder\w*"
     r"|launder(?:ing|ed|s)?"
     r"|large[ -]*amounts?(?! of (?!cash|trad|transact|deposit|transfer|money))|large[ -]value[ -]transactions?"
+    r"|reporting[ -]*(?:limits?|thresholds?|dut(?:y|ies))"
+    r"|just (?:under|below) (?:the |its |a )?(?:cash )?(?:limit|threshold)s?"
     r"|currency transaction reports?|(?<!re-)structuring|smurfing|agent[ -]*behaviou?r\w*|advisor conduct"
     r"|suspicious(?:ly)?(?! (?:phone |text )?(?:calls?|messages?|links?|e-?mails?|texts?|sms|web-?sites?|sites?))"
     r"|suspicious[ -]*(?:transaction|activit|trad)\w*|suspicions?|suspected"
@@ -113,6 +115,7 @@ tips_off = _vocabulary(
     r"|fiu|financial intelligence|camlmac|tipping[ -]*off|terroris[tm] financ\w*|(?:fan)?xiqian",
     chinese=r"(?:risk|rule|规则)0+[348](?!\d)|洗钱|反洗|黑钱|恐怖融资|化整为零|(?<!份额)(?<!股票)(?<!股份)拆分|分拆(?!上市)"
     r"|大额(?!存单|存款|申购|赎回|支出|消费|开支|保单)|已报送|已上报|(?:报送|上报|报告)(?:给|至|到)?(?:监管|人行|央行|人民银行)"
+    r"|报告(?:标准|限额|门槛|义务)|起报|略?低于(?:报告|报送|大额|现金)"
     r"|可疑(?!的?(?:电话|来电|短信|信息|链接|邮件|网站|网址|二维码|应用|人员))|代理人行为|代理人异常",
 )
 

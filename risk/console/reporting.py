@@ -34,12 +34,12 @@ def large_amount(figures: Figures, hit: RiskAlertHit) -> str:
     if figures["basis"] == "converted":
         return (
             _(
-                "On %(day)s %(flow)s in CNY and in foreign currency came to %(sum)s together; from %(limit)s a day on "
-                "they have to be reported."
+                "On %(day)s %(flow)s in CNY and in foreign currency came to %(sum)s together; the reporting limit is "
+                "%(limit)s a day."
             )
             % values
         )
-    return _("On %(day)s %(flow)s came to %(sum)s; from %(limit)s a day on they have to be reported.") % values
+    return _("On %(day)s %(flow)s came to %(sum)s; the reporting limit is %(limit)s a day.") % values
 
 
 def structuring(figures: Figures, hit: RiskAlertHit) -> str:

@@ -200,7 +200,8 @@ def test_what_is_risks_alone_may_say_it() -> None:
         "large_amount", "large amounts of cash", "反洗钱", "反洗錢", "洗 钱", "洗—钱", "money laundering",
         "money_laundering", "MoneyLaundering", "anti-money-laundering", "structuring", "cash_structuring",
         "拆分", "分拆交易", "化整为零", "agent-behavior", "代理人行为", "tipping-off", "FIU",
-        "terrorist financing",
+        "terrorist financing", "just under the reporting limit", "three times just below the cash threshold",
+        "reporting_threshold", "a reporting duty", "略低于报告标准", "达到起报点",
     ],
 )  # fmt: skip
 def test_what_would_tip_off_is_found(said: str) -> None:
@@ -217,7 +218,9 @@ def test_what_would_tip_off_is_found(said: str) -> None:
         "大额赎回请提前一天预约", "股票拆分", "基金份额拆分", "分拆上市", "a large amount of time",
         "Hong Kong SAR", "pep_checked", "watch", "max risk level R3", "risk 3 of 5", "RISK-001",
         "RISK-002 applies", "RISK-0031", "the laundry business", "family, camlin, amlodipine",
-        "our report follows", "报告已发送给您", "请上报您的新地址", "reassess first", "customer_request",
+        "our report follows", "just under three years", "below the limit of R3", "CRS reporting obligations",
+        "our reporting date", "a lost card has to be reported", "报告期内", "低于风险等级",
+        "报告已发送给您", "请上报您的新地址", "reassess first", "customer_request",
         "no complex products before the reassessment", "风险等级不匹配", "mainstream",
     ],
 )  # fmt: skip
