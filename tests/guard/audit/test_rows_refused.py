@@ -14,14 +14,13 @@ from django.test import Client
 
 from config.base.errors import DomainError
 from guard.access.models import AgentPrincipal, TokenFamily
-from guard.access.services import Caller, issue_key
+from guard.access.services import issue_key
 from guard.admission.blocks import block_actor
 from guard.admission.models import ActorBlock, AgentPause
 from guard.audit import pseudonyms, triggers
 from guard.audit.models import AuditLog
 from memory.profiles.models import CustomerProfileL1
-from tests.guard.access.test_refusals_http import REFUSED
-from tests.memory.sessions.helpers import make_session
+from tests.guard.access.test_refusals_http import REFUSED, ids
 from tests.risk.console.make import make_auditor, make_client, make_officer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,16 +81,17 @@ def test_whatever_the_database_says(error: Exception, monkeypatch: pytest.Monkey
     assert not CustomerProfileL1.objects.exists()
 
 
-def test_every_route_that_refuses_says_503_without_the_row() -> None:
-    session_id = make_session(Caller("default", "customer", "alice"))
-    ids = {"session_id": session_id, "customer_id": "alice", "advisor_id": "lin"}
+one_of_each = ids  # the fixture of that table
+
+
+def test_every_route_that_refuses_says_503_without_the_row(one_of_each: dict[str, str]) -> None:
     asked = [
         (route.split(" "), Service(agent, actor)) for route, who in REFUSED.items() for agent, actor, _code in who[:1]
     ]
     keys = AgentPrincipal.objects.count()
     with no_rows_for():
         for (method, path), service in asked:
-            assert service(method, path.format(**ids), "{}") == AWAY, (method, path)
+            assert service(method, path.format(**one_of_each), "{}") == AWAY, (method, path)
     assert AgentPrincipal.objects.count() == keys
 
 
