@@ -110,7 +110,8 @@ class Export:
                     continue
                 found = _parsed(line)
                 kind = found.get("kind") if found is not None else None
-                if found is None or not isinstance(kind, str) or kind not in _KINDS:
+                wanted = _NAMES.get(kind) if isinstance(kind, str) and (kind == "header") == (number == 1) else None
+                if found is None or kind is None or found.keys() - {"unreadable"} != wanted:
                     self._fault(number)
                 else:
                     yield number, kind, found
@@ -176,7 +177,13 @@ class Export:
             self.faults[line] = "the file's end does not belong to it: lines were taken out or put in"
 
 
-_KINDS = ("header", "row", "seal", "end")
+# What a line of each kind has, no less and no more.
+_NAMES = {
+    "header": {"kind", "format", "version", "at", "columns"},
+    "row": {"kind", "row"},
+    "seal": {"kind", *SEAL_COLUMNS, "mac"},
+    "end": {*_END, "signature"},
+}
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -149,7 +149,9 @@ class Verifier:
             self.report.tell("the seal is not as it was made, or not made with our key", seal=number)
             return
         if standing is Standing.UNKNOWN:
-            if seal["previous_mac"] != self._mac or number != self._number + 1:
+            # A chain from before there was a seal 0 begins with 1.
+            follows = number == self._number + 1 or (self._number, number) == (-1, 1)
+            if seal["previous_mac"] != self._mac or not follows:
                 self._junk_since = True
                 self.report.tell(
                     f"the seal is made with the key {seal['key_id']!r}, which is not here, and does not follow on the "
