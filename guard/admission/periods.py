@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 
 MINUTE_MS = 60_000
+_DRIFT = 0.0005  # more than clocks of machines run apart
 
 
 class ServerClock:
@@ -24,6 +25,7 @@ class ServerClock:
 
     def __init__(self) -> None:
         self._base_ms = 0.0
+        self._learned_at = 0.0
 
     def now_ms(self) -> int:
         if not self._base_ms:
@@ -31,11 +33,14 @@ class ServerClock:
         return int(self._base_ms + time.monotonic() * 1000)
 
     def learn(self, now_ms: int) -> None:
-        """An answer says when it was made, and comes a little later: of several the one that took least is nearest. So
-        that the two clocks may run differently, what is known gives way slowly, and at once where it is set."""
-        base = now_ms - time.monotonic() * 1000
-        behind = self._base_ms - base
-        self._base_ms = base if not 0 < behind < 1000 else self._base_ms - behind / 64
+        """An answer says when it was made, and is read a little later, on a busy machine much later: of all answers the
+        one that took least is nearest. It gives way by as much as two clocks drift apart, and at once where the
+        server's was set."""
+        at = time.monotonic() * 1000
+        behind = self._base_ms - (now_ms - at)
+        drifted = (at - self._learned_at) * _DRIFT
+        self._base_ms = self._base_ms - min(behind, drifted) if 0 < behind < 1000 else now_ms - at
+        self._learned_at = at
 
     def deadline_ms(self, wait_ms: int) -> int:
         """So many ms from now by the server's clock; 0 while that is not known."""

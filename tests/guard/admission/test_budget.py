@@ -13,7 +13,7 @@ from django.db.models import Sum
 
 from config.base import redis as base_redis
 from config.base.errors import DomainError
-from guard.admission import budget, keys, periods
+from guard.admission import budget, keys, later, periods
 from guard.admission.budget import adjust_budget
 from guard.admission.forgetting import forget_everything
 from guard.admission.models import BudgetLedger, BudgetMonth
@@ -123,6 +123,8 @@ def test_sixty_four_callers_never_overspend_by_a_unit() -> None:
 
     spent = sum(together(64, work))
     assert 0 < spent <= 1000
+    while not later.tell_now():  # a machine that is too busy to answer within a tenth of a second
+        time.sleep(0.1)
     assert in_redis() == (spent, 0)
     assert BudgetLedger.objects.aggregate(sum=Sum("amount"))["sum"] == Decimal(spent).scaleb(-6)
 

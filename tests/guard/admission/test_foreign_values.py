@@ -118,7 +118,10 @@ def test_the_days_calls_are_the_ledgers(spoil: Callable[[str], None], caplog: An
         (as_list, 0),
         (as_text("5"), 0),
         *((as_field(field, text), 2) for field in ("spent", "held", "next", "lost") for text in ("many", "nan", "inf")),
-        (as_field("number", "many"), 2),
+        *((as_field("number", text), 2) for text in ("many", "nan", "-5", "9" * 20)),
+        *((as_field(field, "1.5"), 2) for field in ("spent", "held")),
+        (as_field("held", "-1000000000000"), 2),
+        *((as_field("r:x", text), 2) for text in ("junk", "5 junk")),
     ],
 )
 def test_the_months_spend_is_the_ledgers_to_the_unit(spoil: Callable[[str], None], reserved: int) -> None:
@@ -185,6 +188,42 @@ def test_what_runs_can_end_and_is_told_of_its_lost_slot(key: Any) -> None:
     assert lefts()["budget"] == 4_000_000
 
 
+@pytest.mark.parametrize("last", ["0", "-5", "1.5", "nan", "1"])
+def test_a_fence_set_back_before_the_first_number_was_given(last: str) -> None:
+    make_wide()
+    session = new_session()
+    first = admitted(run="run-1", session=session)
+    release(ALICE, first)
+    client = base_redis.state()
+    # as after a new lease: no number of it was given yet
+    client.hset(keys.FENCE_LEASED("default", session_id=session), mapping={"first": 101, "last": 200})
+    client.hdel(keys.FENCE_LEASED("default", session_id=session), "given")
+    Fence.objects.update(ceiling=200)
+    client.set(keys.FENCE("default", session_id=session), last)
+    assert admitted(run="run-2", session=session).fence >= 101
+
+
+def test_a_slot_from_beyond_any_lease_is_none_of_ours() -> None:
+    make_wide(tenant_running=1, user_running=1)
+    name = keys.TENANT_ACTIVE("default")
+    base_redis.state().zadd(name, {"x": 1e300})
+    base_redis.state().zadd(keys.USER_ACTIVE("default", user_id="alice"), {"x": float("inf")})
+    assert admit(ALICE).allowed
+    assert admit(ALICE).refused_by == "tenant_running"
+
+
+def test_a_call_that_fails_moves_no_counter() -> None:
+    make_wide(**NARROW)
+    lefts()
+    as_list(keys.REFUSED("default", actor_id="alice"))
+    make_wide(**{**NARROW, "budget": "1.5"})
+    client = base_redis.state()
+    kinds = (keys.QUOTA, keys.BUDGET, keys.ADDRESS, keys.HOURLY, keys.RATE)
+    before = [client.dump(name_like(key)) for key in kinds]
+    assert admit(ALICE, estimate="1", ip=ADDRESS).refused_by == "budget"
+    assert [client.dump(name_like(key)) for key in kinds] == before
+
+
 def test_a_correction_meets_a_spoilt_month() -> None:
     make_wide(**NARROW)
     verdict = admitted(estimate="1")
@@ -196,7 +235,10 @@ def test_a_correction_meets_a_spoilt_month() -> None:
 OF_RUN: list[tuple[Any, Callable[[str], None]]] = [
     *((key, spoil) for key in (keys.FENCE, keys.FENCE_LEASED, keys.RUN, keys.RUN_OF_SESSION) for spoil in (as_list,)),
     *((keys.FENCE, as_text(text)) for text in ("many", "nan", "-7", "0", "9000000000000000")),
-    *((keys.FENCE_LEASED, as_field(field, "many")) for field in ("last", "given", "server")),
+    *((keys.FENCE_LEASED, as_field(field, "many")) for field in ("first", "last", "given", "server")),
+    *((keys.FENCE_LEASED, as_field(field, "nan")) for field in ("first", "last", "given")),
+    (keys.FENCE, as_text("1.5")),
+    (keys.RUN_OF_SESSION, as_text("")),
 ]
 
 
