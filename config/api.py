@@ -167,6 +167,7 @@ def _mount() -> None:
     from memory.profiles.queries.api import router as queries
     from memory.profiles.snapshots.api import router as snapshots
     from memory.sessions.api import router as sessions
+    from risk.conduct.api import router as conduct
 
     api.add_router("", tokens)
     api.add_router("", admissions)
@@ -176,6 +177,7 @@ def _mount() -> None:
     api.add_router("", answers)
     api.add_router("", drafts)
     api.add_router("", queries)
+    api.add_router("", conduct)
 
 
 _mount()

@@ -1,4 +1,6 @@
 """Admin pages of the rooms, where Django looks for them."""
 
+import risk.calendar.admin
+import risk.conduct.admin
 import risk.console.admin
 import risk.rules.admin  # noqa: F401

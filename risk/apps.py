@@ -10,10 +10,14 @@ class RiskConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_out
 
         from guard.access.unmasking import register_unmasking
+        from memory.core.importer import on_assignments_changed, on_facts_changed
         from memory.profiles.restrictions import register_confirmed_alert_resolver
         from memory.profiles.snapshots.limits import register_concentration_limits
         from risk.alerts import keeping
         from risk.alerts.selectors import has_confirmed_alert
+        from risk.calendar.services import on_days_changed
+        from risk.conduct.campaigns import day_changed
+        from risk.conduct.following import customers_changed
         from risk.console.customers import unmasking as customers
         from risk.console.unmasking import KIND, clear_alert
         from risk.feed.watch import tell_signed_out
@@ -24,4 +28,7 @@ class RiskConfig(AppConfig):
         register_unmasking(KIND, clear_alert)
         register_unmasking(customers.KIND, customers.clear_customer)
         keeping.register_own()
+        on_facts_changed(customers_changed)
+        on_assignments_changed(customers_changed)
+        on_days_changed(day_changed)
         user_logged_out.connect(tell_signed_out, dispatch_uid="risk.feed.signed_out")

@@ -24,9 +24,24 @@ OFFICERS_ACTS = (
 ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     # Officers speak with customers, and see one in clear for a reason and on the record. Managers look, at masks: it
     # can be granted to one of them by name.
-    RISK_OFFICER: (*OFFICERS_ACTS, "risk.view_riskalert", "risk.dispose_alert", "guard.unmask_customer"),
+    RISK_OFFICER: (
+        *OFFICERS_ACTS,
+        "risk.view_riskalert",
+        "risk.dispose_alert",
+        "guard.unmask_customer",
+        # What the house itself promotes is no advisor's pushing: to say so decides about cases to come.
+        "risk.view_campaign",
+        "risk.change_campaign",
+        "risk.view_holiday",
+    ),
     # They answer for what the AI agents spend: a correction of the ledger is an entry of theirs, with its reason.
-    RISK_MANAGER: ("risk.view_riskalert", "guard.view_budgetledger", "guard.change_budgetledger"),
+    RISK_MANAGER: (
+        "risk.view_riskalert",
+        "guard.view_budgetledger",
+        "guard.change_budgetledger",
+        "risk.view_campaign",
+        "risk.view_holiday",
+    ),
     COMPLIANCE_AUDITOR: (
         "guard.view_auditlog",
         "guard.export_auditlog",
@@ -40,6 +55,8 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
     DRAFT_REVIEWER: ("memory.view_advisordraft", "memory.review_advisordraft", "guard.unmask_customer"),
     PLATFORM_ADMIN: (
         "risk.view_data_quality",
+        "risk.view_holiday",
+        "risk.change_holiday",
         # Who runs the system answers for the record of it: seals that lag, observations that were lost.
         "guard.view_auditlog",
         "guard.export_auditlog",

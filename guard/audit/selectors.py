@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Max, Q, QuerySet, TextField
+from django.db.models import Max, Min, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from config.base.clock import from_micros, rfc3339, to_micros
@@ -235,6 +235,13 @@ def advisors_heard_of(*, tenant: str | None = None) -> list[tuple[str, str]]:
     if tenant is not None:
         rows = rows.filter(tenant=tenant)
     return sorted(set(rows.values_list("tenant", "actor_id").distinct()))
+
+
+def conduct_times(*, tenant: str, since: datetime, until: datetime) -> list[tuple[str, datetime, datetime]]:
+    """Each advisor with such a row in `[since, until)`, and the times of the first and last of them. 1 query."""
+    rows = AuditLog.objects.filter(tenant=tenant, event_type__in=CONDUCT_EVENTS, at__gte=since, at__lt=until)
+    rows = rows.filter(actor_type=ActorType.AGENT).order_by("actor_id")
+    return list(rows.values_list("actor_id").annotate(Min("at"), Max("at")))
 
 
 class Arrived(NamedTuple):

@@ -26,6 +26,7 @@ from guard.audit.services import observe
 from memory.core.columns import FILES, FileSpec
 from memory.core.models import (
     CoreAssessment,
+    CoreAssignment,
     CoreChange,
     CoreCustomer,
     CoreImport,
@@ -292,12 +293,17 @@ def _write(
             customers = {row["customer_id"] for row in (*created, *changed)}
             for listener in _customer_listeners:
                 listener(tenant, customers)
+        if spec.model is CoreAssignment and (created or changed):
+            customers = {row["customer_id"] for row in (*created, *changed)}
+            for listener in _assignment_listeners:
+                listener(tenant, customers)
     return created, changed
 
 
 Listener = Callable[[str, set[str]], None]
 _customer_listeners: list[Listener] = []
 _facts_listeners: list[Listener] = []
+_assignment_listeners: list[Listener] = []
 
 
 def on_customers_changed(listener: Listener) -> None:
@@ -309,6 +315,11 @@ def on_facts_changed(listener: Listener) -> None:
     """Call `listener(tenant, customer_ids)` in the transaction that changes anything that judges these customers:
     their rows, assessments, positions and trades, and products that they hold or traded."""
     _facts_listeners.append(listener)
+
+
+def on_assignments_changed(listener: Listener) -> None:
+    """Call `listener(tenant, customer_ids)` in the transaction that changes who has these customers."""
+    _assignment_listeners.append(listener)
 
 
 def _lock(tenant: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.core.facts import CustomerRows
-from risk.rules import data_quality, risk_001, risk_002, risk_003, risk_004
+from risk.rules import data_quality, risk_001, risk_002, risk_003, risk_004, risk_005, risk_006, risk_007, risk_008
 from risk.rules.facts import Facts
 from risk.rules.hit import FinalTrade, Hit
 from risk.rules.params import build
@@ -18,13 +18,18 @@ class Rule:
     """A rule in force: its file's `evaluate`, with the parameters and version of a tenant."""
 
     rule_id: str
-    evaluate: Callable[[Facts, Any, int], list[Hit]]
+    evaluate: Callable[[Any, Any, int], list[Hit]]  # of Facts, or of an advisor's Conduct
     params: Any
     version: int = 1
 
 
 # A new rule is a file beside these and a line here.
-MODULES: dict[str, Any] = {module.RULE_ID: module for module in (risk_001, risk_002, risk_003, risk_004)}
+MODULES: dict[str, Any] = {
+    module.RULE_ID: module for module in (risk_001, risk_002, risk_003, risk_004, risk_005, risk_006, risk_007)
+}
+
+# Rules over an advisor's conduct and not a customer's trades: scanned by risk.conduct.
+ADVISOR_MODULES: dict[str, Any] = {risk_008.RULE_ID: risk_008}
 
 
 def default_rules() -> list[Rule]:
@@ -34,7 +39,7 @@ def default_rules() -> list[Rule]:
 
 def rule_with(rule_id: str, params: dict[str, Any], version: int) -> Rule:
     """A rule with some parameters replaced. Errors: INVALID_REQUEST for a parameter that it does not have."""
-    module = MODULES[rule_id]
+    module = (MODULES | ADVISOR_MODULES)[rule_id]
     return Rule(rule_id, module.evaluate, build(module.Params, params), version)
 
 

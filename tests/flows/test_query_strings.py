@@ -72,6 +72,7 @@ GOOD: dict[str, tuple[tuple[str, str], Any]] = {
     "POST /analytics/queries": (ANA, {"sql": "SELECT 1"}),
     "POST /analytics/queries/check": (ANA, {"sql": "SELECT 1"}),
     "GET /analytics/queries": (ANA, None),
+    "POST /audit/observations": (WEI, {"trade_id": "t-1"}),
 }
 
 

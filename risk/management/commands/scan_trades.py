@@ -11,20 +11,23 @@ from django.core.management.base import BaseCommand
 from tqdm import tqdm
 
 from config.base.errors import DomainError
+from risk.conduct.services import CLAIM_SECONDS as ADVISOR_CLAIM_SECONDS
+from risk.conduct.services import ConductReport, scan_conduct
 from risk.rules.services import CLAIM_SECONDS, scan
 
 
 class Command(BaseCommand):
     help = (
         "Runs the rules over the customers whose facts changed since they were last evaluated (which the worker does "
-        "every five seconds too), or over all or some of them. Repeating a scan changes nothing. "
-        "Exit code: 0 done, 1 some customers could not be evaluated or are still with another scanner, "
+        "every five seconds too), or over all or some of them, and then, but for --customer, over the advisors of whom "
+        "the audit log tells something new. Repeating a scan changes nothing. "
+        "Exit code: 0 done, 1 some customers or advisors could not be evaluated or are still with another scanner, "
         "2 a wrong argument."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group()
-        which.add_argument("--all", action="store_true", help="every customer, changed or not")
+        which.add_argument("--all", action="store_true", help="every customer and advisor, changed or not")
         which.add_argument("--customer", action="append", metavar="ID", help="this customer; may be repeated")
         parser.add_argument("--tenant", help="only this tenant (default: all; with --customer: default)")
         parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
@@ -41,13 +44,22 @@ class Command(BaseCommand):
                 audited=True,
                 progress=lambda customers: bar.update(customers) and None,
             )
+            conduct = ConductReport()
+            if not options["customer"]:
+                conduct = scan_conduct(
+                    tenant=tenant,
+                    everything=options["all"],
+                    unfound=True,
+                    patience=ADVISOR_CLAIM_SECONDS + 10.0,
+                    audited=True,
+                )
         except DomainError as error:
             self.stderr.write(f"scan_trades: {error.detail}")
             sys.exit(2)
         finally:
             bar.close()
         if options["json"]:
-            self.stdout.write(json.dumps(report.as_json()))
+            self.stdout.write(json.dumps({**report.as_json(), "conduct": conduct.as_json()}))
         else:
             self.stdout.write(
                 f"{report.customers} customers evaluated: {report.hits} live hits, "
@@ -55,9 +67,18 @@ class Command(BaseCommand):
             )
             if not (options["all"] or options["customer"] or report.customers):
                 self.stdout.write("nothing had changed since the last scan (the worker scans every few seconds too)")
+            if conduct.advisors:
+                self.stdout.write(
+                    f"{conduct.advisors} advisors evaluated: {conduct.hits} live hits, "
+                    f"{conduct.data_quality} reported trades that the core does not have"
+                )
             for customer_id in sorted(report.failed):
                 self.stderr.write(f"failed, tried again within minutes: {customer_id}")
             if report.left:
                 self.stderr.write(f"{report.left} customers are still with another scanner")
-        if report.failed or report.left:
+            for advisor_id in sorted(conduct.failed):
+                self.stderr.write(f"failed, tried again within minutes: advisor {advisor_id}")
+            if conduct.left:
+                self.stderr.write(f"{conduct.left} advisors are still with another scanner")
+        if report.failed or report.left or conduct.failed or conduct.left:
             sys.exit(1)

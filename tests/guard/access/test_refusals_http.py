@@ -79,6 +79,7 @@ REFUSED: dict[str, list[tuple[str, str, str]]] = {
     "POST /analytics/queries": _NO_SQL,
     "POST /analytics/queries/check": _NO_SQL,
     "GET /analytics/queries": _NO_SQL,
+    "POST /audit/observations": [("customer", "alice", SCOPE), ("analyst", "x", SCOPE), ("risk", "r", SCOPE)],
 }  # fmt: skip
 
 # Lists of one's own: in another tenant they are of somebody else, and empty.
