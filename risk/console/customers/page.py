@@ -110,7 +110,7 @@ class CustomerPage:
     elderly: bool | None
     status: str
     status_words: Any
-    assessments: Sequence[AssessmentFact]
+    assessments: Sequence[tuple[AssessmentFact, bool]]  # the second: in force now
     advisors: Sequence[str]
     own: Layer | None
     from_core: Layer | None
@@ -152,7 +152,7 @@ def customer_page(*, tenant: str, customer_id: str, sight: Sight, clear: bool = 
         elderly=None if age is None else age >= derived.ELDERLY_AGE,
         status=status,
         status_words=STATUS_WORDS[status],
-        assessments=assessments[:MOST_ASSESSMENTS],
+        assessments=_dated(assessments, moment),
         advisors=advisors,
         own=Layer(l1.version, l1.updated_at, lines_of(known, L1Own.model_fields, clear=clear)) if l1 else None,
         from_core=Layer(l1.version, l1.updated_at, lines_of(known, L1Core.model_fields, clear=clear)) if l1 else None,
@@ -204,6 +204,12 @@ def _from_core(
         return True, None, [], []
 
 
+def _dated(assessments: Sequence[AssessmentFact], moment: datetime) -> list[tuple[AssessmentFact, bool]]:
+    """Newest first, with the one in force marked: one that the core dates later than now is not in force yet."""
+    in_force = next((row for row in assessments if row.assessed_at <= moment), None)
+    return [(row, row is in_force) for row in assessments[:MOST_ASSESSMENTS]]
+
+
 def _who(
     known: dict[str, Any],
     fact: CustomerFact | None,
@@ -219,7 +225,7 @@ def _who(
     if core_away or not (fact or assessments):
         status = derived.assessment_status(known, today)
     else:
-        newest = assessments[0] if assessments else None
+        newest = next((row for row in assessments if row.assessed_at <= moment), None)
         status = derived.assessment_status(
             {"c_level": newest.c_level, "valid_until": derived.valid_until(newest.assessed_at).isoformat()}
             if newest

@@ -1,7 +1,8 @@
 """Fields of a profile as lines for people, and which of them stay behind a mask until somebody asks, with a reason.
 
-Shown to whoever may open the page: what a suitability review needs (assessment, experience, horizon, bands) and risk's
-own view. Masked: who the customer is, how to reach them, and whatever was said in words.
+Shown to whoever may open the page: what a suitability review needs (assessment, experience, horizon) and risk's own
+view, its reasons among it, which is written for the readers of this page. Masked: who the customer is, how to reach
+them, and whatever an agent wrote down in words of its own, bands and stages too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from guard.access.masking import STARS
 PERSONAL = frozenset({
     "name", "gender", "birth_date", "id_no_masked", "phone_masked", "occupation", "goals", "liquidity_needs",
     "preferences", "do_not_contact", "consents", "notes", "needs", "household", "next_steps", "explanations_given",
-    "last_contact_at", "channel",
+    "last_contact_at", "channel", "stage", "income_band", "net_assets_band",
 })  # fmt: skip
 
 LABELS: dict[str, Promise] = {

@@ -125,10 +125,7 @@ class CustomerPages:
         return TemplateResponse(request, "risk/console/customer_version.html", context)
 
     def _found(self, request: HttpRequest, kind: str, key: str) -> str:
-        try:
-            customer_id = customer_of(tenant=request_tenant(request), kind=kind, key=key)
-        except DomainError as error:
-            raise Http404(_("The core system does not answer now.")) from error
+        customer_id = customer_of(tenant=request_tenant(request), kind=kind, key=key)
         if not customer_id:
             raise Http404(_("No such customer."))
         return customer_id

@@ -197,6 +197,25 @@ def test_an_expired_assessment_is_said_so() -> None:
     assert '<span class="tag warn" id="assessment-status">assessment: expired</span>' in text
 
 
+def test_an_assessment_of_a_later_day_is_not_in_force_yet() -> None:
+    make_known_customer()
+    CoreAssessment.objects.update(assessed_at=now() - timedelta(days=400))
+    CoreAssessment.objects.create(customer_id=CUSTOMER, assessed_at=now() + timedelta(days=30), c_level=5)
+    text = page_of(make_client(make_officer())).content.decode()
+    assert "assessment: expired" in text
+    assert ">valid<" not in text
+
+
+def test_a_customer_of_a_core_that_does_not_answer_is_an_outage_and_no_wrong_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(**_: Any) -> None:
+        raise DomainError("CORE_UNAVAILABLE", "the core system does not answer")
+
+    monkeypatch.setattr("risk.console.customers.views.customer_of", away)
+    assert page_of(make_client(make_officer()), kind="core", key="1").status_code == 503
+
+
 def test_a_version_tells_what_changed_and_masks_words() -> None:
     make_known_customer()
     client = make_client(make_officer())
@@ -204,7 +223,6 @@ def test_a_version_tells_what_changed_and_masks_words() -> None:
     l2 = ProfileVersion.objects.filter(layer="l2").order_by("version")[0]
     text = client.get(reverse("admin:customer_version", args=(*ref, l2.pk))).content.decode()
     assert "stage" in text
-    assert "review" in text
     assert SAID not in text
     l3 = ProfileVersion.objects.get(layer="l3")
     text = client.get(reverse("admin:customer_version", args=(*ref, l3.pk))).content.decode()
