@@ -48,9 +48,12 @@ def test_the_story_of_a_trade(tmp_path: Path) -> None:
     assert {rule: (hit.score, hit.subtypes) for rule, hit in hits.items()} == {
         "RISK-001": (95, ["suitability_lowest"]),
         "RISK-002": (81, ["concentration"]),
+        "RISK-003": (30, ["large_amount"]),
     }
-    # One case for the customer, with audit rows and the feed's events beside it.
-    alert = RiskAlert.objects.get()
+    # One case for the customer and one report of the day, with audit rows and the feed's events beside them.
+    alert = RiskAlert.objects.get(alert_type="event")
+    report = RiskAlert.objects.get(alert_type="report")
+    assert (report.customer_id, report.score, report.rule_ids) == ("C0000042", 30, ["RISK-003"])
     assert (alert.customer_id, alert.score, alert.status) == ("C0000042", 100, AlertStatus.PENDING)
     audited = set(AuditLog.objects.values_list("event_type", "decision"))
     assert audited >= {("data_import", "completed"), ("risk_hit", "detected"), ("alert_opened", "opened")}
@@ -70,8 +73,9 @@ def test_the_story_of_a_trade(tmp_path: Path) -> None:
             "alert_id", "alert_type", "customer_id_mask", "risk_score", "trace_id", "notify_role", "alert_subtype",
             "escalation_level",
         }  # fmt: skip
-        assert payload["alert_id"] == alert.alert_id
+        assert payload["alert_id"] == (report if payload["alert_type"] == "report" else alert).alert_id
         assert "C0000042" not in json.dumps(payload)
+    assert {payload["alert_type"] for payload in payloads} == {"event", "report"}
     publish()
     assert heard(listener) == []
 
@@ -92,7 +96,9 @@ def test_the_story_of_a_trade(tmp_path: Path) -> None:
     )
     assert tasks.scan() == 1
     assert set(RiskAlertHit.objects.values_list("state", flat=True)) == {HitState.CANCELLED}
-    assert RiskAlert.objects.get().status == AlertStatus.CONFIRMED
+    assert RiskAlert.objects.get(pk=alert.pk).status == AlertStatus.CONFIRMED
+    report.refresh_from_db()
+    assert (report.status, report.hit_count) == (AlertStatus.PENDING, 0)
 
 
 def heard(listener: Any) -> list[dict[str, Any]]:
