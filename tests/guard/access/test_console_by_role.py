@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,8 @@ from memory.erasure.holds import place_hold
 from memory.profiles.models import CustomerProfileL3, ProfileVersion
 from memory.sessions.models import AgentSession, MessageDeadLetter
 from risk.alerts.models import AlertType
+from risk.calendar.models import Holiday
+from risk.conduct.models import Campaign
 from tests.memory.sessions.helpers import make_session
 from tests.risk.console.make import (
     make_alert,
@@ -93,6 +96,11 @@ SEEN: dict[str, str] = {
     "memory_analyticsgrant_changelist": "auditor operator",
     "memory_analyticsgrant_change": "auditor operator",
     "memory_analyticsgrant_add": "operator",
+    # which days are worked; what the house itself promotes
+    **dict.fromkeys(("risk_holiday_changelist", "risk_holiday_change"), "officer manager operator"),
+    **dict.fromkeys(("risk_holiday_add", "risk_holiday_delete"), "operator"),
+    **dict.fromkeys(("risk_campaign_changelist", "risk_campaign_change"), "officer manager"),
+    **dict.fromkeys(("risk_campaign_add", "risk_campaign_delete"), "officer"),
 }
 # Only who may see an object sees its history; where there is no such object it says so, to everybody (302).
 HISTORY = {
@@ -108,6 +116,8 @@ HISTORY = {
     "memory_messagedeadletter": "operator",
     "memory_legalhold": "auditor operator",
     "risk_riskalert": "officer manager operator",
+    "risk_holiday": "officer manager operator",
+    "risk_campaign": "officer manager",
 }
 
 
@@ -138,7 +148,11 @@ def objects() -> dict[str, str]:
     block = block_actor(tenant="default", actor_id="C00017", code="OFFICER", by="officer")
     pause = pause_agent(tenant="default", agent="risk", reason="wrong", by="officer")
     correction = adjust_budget(tenant="default", amount=Decimal(1), reason="late", by="manager", reference="r1")
+    day = date(2026, 6, 15)
+    campaign = Campaign.objects.create(product_id="F0101", starts_on=day, ends_on=day, name="Summer")
     return {
+        "risk_holiday": str(Holiday.objects.create(day=day).pk),
+        "risk_campaign": str(campaign.pk),
         "risk_riskalert": alert.pk,
         "guard_agentprincipal": issue_key(agent="risk").principal.pk,
         "guard_auditlog": str(AuditLog.objects.values_list("pk", flat=True)[0]),
