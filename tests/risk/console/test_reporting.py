@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from risk.alerts.models import AlertType, RiskAlert, RiskAlertHit
 from risk.alerts.services import settle_customer
 from risk.console.sentences import findings_of, sentence
 from risk.console.words import LIMITS_LACK, RULES, SUBTYPES
-from risk.rules.hit import Hit
+from risk.rules.hit import FinalTrade, Hit
 from tests.risk.console.make import make_client, make_customer, make_officer, make_operator
 from tests.risk.rules.build import found
 from tests.risk.rules.moving import ABROAD, CASH, USD, moved
@@ -118,3 +119,30 @@ def test_whatever_is_told_of_them_would_be_refused_where_others_than_risk_read()
         for text in (finding.text, finding.basis, str(finding.rule_name), hit.rule_id, *hit.subtypes):
             assert tips_off(text), text
     assert not any(tips_off(str(words)) for words in LIMITS_LACK.values())
+
+
+def test_a_late_trade_and_a_cancelled_one_move_the_hits_within_the_days_one_report() -> None:
+    trades = [moved(250_000, f"{hour:02d}:00:00", trade_id=f"t{hour}") for hour in (10, 12, 14)]
+
+    def live() -> dict[str, str]:
+        hits = RiskAlertHit.objects.filter(state="live").order_by("occurred_at")
+        return {hit.evidence_key: hit.figures["sum_cny"] for hit in hits}
+
+    def settled(*now: Any) -> None:
+        final = {trade.trade_id: FinalTrade(trade.version, trade.status) for trade in now}
+        hits = found("RISK-003", now)
+        settle_customer(tenant="default", customer_id="c1", hits=hits, final_trades=final, trace_id="a" * 32)
+
+    settled(*trades)
+    assert live() == {"domestic:in:t12@1": "500000.00", "domestic:in:t14@1": "750000.00"}
+    late = moved(250_000, "08:00:00", trade_id="t08")
+    settled(*trades, late)
+    assert live() == {
+        "domestic:in:t10@1": "500000.00", "domestic:in:t12@1": "750000.00", "domestic:in:t14@1": "1000000.00",
+    }  # fmt: skip
+    gone = [replace(trade, version=2, status="cancelled") for trade in trades[:2]]
+    settled(*gone, trades[2], late)
+    assert live() == {"domestic:in:t14@1": "500000.00"}
+    assert RiskAlert.objects.get().hit_count == 1
+    states = RiskAlertHit.objects.exclude(state="live").values_list("trade_id", "state")
+    assert {("t10", "cancelled"), ("t12", "cancelled"), ("t14", "superseded")} <= set(states)
