@@ -16,6 +16,7 @@ class CampaignAdmin(EditedTable):
     list_display = ("product_id", "starts_on", "ends_on", "name")
     exact_search = ("product_id",)
     permission = campaigns.CHANGE
+    by_role = True
 
     def save_row(self, row: Any, by: Any) -> None:
         campaigns.save_campaign(campaign=row, by=by)

@@ -5,11 +5,13 @@ All but Campaign can be made anew from `audit_log` (`scan_trades --all`); what w
 
 from __future__ import annotations
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
 from config.base.fields import CanonicalJSONField, IdField
+from config.base.ids import ID_PATTERN
 
 
 class Campaign(models.Model):
@@ -33,6 +35,13 @@ class Campaign(models.Model):
 
     def __str__(self) -> str:
         return f"{self.product_id} {self.starts_on}"
+
+    def clean(self) -> None:
+        """What the service refuses, told by the form. Errors: ValidationError."""
+        if not ID_PATTERN.match(self.product_id or ""):
+            raise ValidationError({"product_id": _("Use 1 to 64 of A-Z a-z 0-9 _ . -")})
+        if self.starts_on and self.ends_on and self.ends_on < self.starts_on:
+            raise ValidationError({"ends_on": _("The last day lies before the first.")})
 
 
 class TradeRequest(models.Model):
