@@ -8,6 +8,7 @@ from typing import Any
 from memory.erasure.keeping import EVIDENCE
 from memory.erasure.registry import Kept, Subject, register_kept
 from risk.alerts.models import RiskAlert, RiskAlertHit
+from risk.conduct.models import TradeRequest
 
 
 def _rows(model: Any) -> Callable[[Subject], int]:
@@ -21,3 +22,6 @@ def _rows(model: Any) -> Callable[[Subject], int]:
 def register_own() -> None:
     for model in (RiskAlert, RiskAlertHit):
         register_kept(Kept(model._meta.db_table, f"alerts, with what was decided about them: {EVIDENCE}", _rows(model)))
+    register_kept(
+        Kept(TradeRequest._meta.db_table, f"trades that advisors asked for: {EVIDENCE}", _rows(TradeRequest))
+    )

@@ -11,7 +11,7 @@ import io
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ from memory.sessions.dead_letters import drop_letter, retry_letter
 from memory.sessions.drain import backlog, drain
 from memory.sessions.models import AgentMessage
 from risk.alerts import officers
+from risk.calendar.models import Holiday
+from risk.calendar.services import save_holiday
+from risk.conduct.campaigns import delete_campaign, save_campaign
+from risk.conduct.models import Campaign
+from risk.conduct.services import report_trade_request
 from tests.guard.admission.helpers import ALICE, make_limit
 from tests.memory.drafts.helpers import WEI_CALLS, make_draft, make_reviewer, make_submitted
 from tests.memory.profiles.helpers import ALICE as WHO
@@ -323,6 +328,21 @@ def alert_looked_at() -> Act:
 
 
 # Where `record` is called, as module:function -> the acts that go through it.
+def holiday_saved() -> Act:
+    return lambda: save_holiday(holiday=Holiday(day=date(2026, 6, 15)), by=OPS)
+
+
+def campaign_deleted() -> Act:
+    day = date(2026, 6, 15)
+    row = save_campaign(campaign=Campaign(product_id="p5", starts_on=day, ends_on=day, name="Summer"), by=OPS)
+    return lambda: delete_campaign(campaign=row, by=OPS)
+
+
+def trade_reported() -> Act:
+    caller = Caller("default", "advisor", "wei")
+    return lambda: report_trade_request(caller=caller, trade_id="t-1")
+
+
 DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "guard.access.principals:_make": (issued, rotated),
     "guard.access.principals:revoke_key": (revoked,),
@@ -352,6 +372,8 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "memory.sessions.dead_letters:_settle": (letter_retried, letter_dropped),
     "memory.sessions.persist:bury": (letter_moved,),
     "memory.sessions.admin:_looked_at": (message_looked_at,),
+    "risk.calendar.services:tell_change": (holiday_saved, campaign_deleted),
+    "risk.conduct.services:report_trade_request": (trade_reported,),
     "risk.alerts.settling:_audit": (alert_opened,),
     "risk.alerts.officers:_move": (alert_claimed,),
     "risk.alerts.officers:_admit": (alert_act_refused,),
