@@ -17,6 +17,7 @@ from memory.core.facts import AssessmentFact, CustomerFact, ProductFact
 from memory.core.models import Channel, CorePosition, CoreTrade, InvestorType, TradeType
 from risk.alerts.models import AlertAction, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
+from risk.console.conduct import PATTERNS, RefusedAccess, refused_accesses
 from risk.console.profile import ProfileLine, profile_lines
 from risk.console.sentences import Finding, findings_of
 from risk.console.sight import Sight, alerts_of
@@ -106,6 +107,7 @@ class AlertPage:
     positions_total: Decimal
     profile: Sequence[ProfileLine]
     earlier: Sequence[EarlierRow]
+    refused: Sequence[RefusedAccess]  # of advisors' conduct
     hits: Sequence[HitRow]
     more_hits: bool
     timeline: Sequence[ActionRow]
@@ -175,11 +177,12 @@ def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
         positions_total=total,
         profile=profile_lines(tenant=tenant, customer_id=customer_id) if sight.cases else [],
         earlier=_earlier(alert, sight),
+        refused=refused_accesses(alert, counted),
         hits=[
             HitRow(
                 hit,
                 RULES.get(hit.rule_id, hit.rule_id),
-                subtype_words(hit.subtypes),
+                _words_of(hit),
                 hit.evidence_key.replace(customer_id, mask(customer_id)) if customer_id else hit.evidence_key,
                 band(hit.score),
             )
@@ -198,7 +201,14 @@ def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
 
 def subject_of(alert: RiskAlert) -> str:
     """Whom the alert is about: a customer masked, an advisor by id (officers have to speak with them)."""
-    return alert.advisor_id if alert.alert_type == AlertType.PATTERN else mask(alert.customer_id)
+    advisors = alert.alert_type == AlertType.PATTERN or not alert.customer_id
+    return alert.advisor_id if advisors else mask(alert.customer_id)
+
+
+def _words_of(hit: RiskAlertHit) -> str:
+    """The pattern of an advisor's conduct, the subtypes of anything else."""
+    pattern = PATTERNS.get(str(hit.figures.get("pattern"))) if isinstance(hit.figures, dict) else None
+    return str(pattern) if pattern else subtype_words(hit.subtypes)
 
 
 def _mismatched(

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from memory.core.models import AssetClass, TradeType
 from risk.alerts.models import HitState, RiskAlertHit
-from risk.console import reporting, special_care
+from risk.console import conduct, reporting, special_care
 from risk.console.amounts import cny, number, percent
 from risk.console.words import LACKS, LIMITS_LACK, RULES, SUBTYPES
 from risk.rules.hit import DATA_QUALITY
@@ -293,6 +293,7 @@ _SENTENCES: dict[str, Callable[[Figures, RiskAlertHit], str]] = {
     "first_complex": special_care.first_complex,
     "assessment_upgraded": special_care.upgraded,
     "assessment_shopping": special_care.shopping,
+    "agent_behavior": conduct.sentence,
 }
 _FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
     "RISK-001": _suitability_figures,
@@ -300,5 +301,6 @@ _FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
     "RISK-003": reporting.large_amount_figures,
     "RISK-004": reporting.structuring_figures,
     "RISK-007": special_care.figures_of,
+    "RISK-008": conduct.figures_of,
     DATA_QUALITY: _quality_figures,
 }

@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from guard.access.roles import may
 from risk.alerts.merging import alert_type_of
 from risk.alerts.models import AlertType, RiskAlert
-from risk.rules.engine import MODULES
+from risk.rules.engine import ADVISOR_MODULES, MODULES
 
 VIEW = "risk.view_riskalert"
 DISPOSE = "risk.dispose_alert"
@@ -53,5 +53,5 @@ def alerts_of(*, tenant: str, sight: Sight) -> QuerySet[RiskAlert]:
 
 def kinds_made() -> list[tuple[str, str]]:
     """The kinds of case that the rules of this installation can open, as choices."""
-    made = {alert_type_of(rule_id) for rule_id in MODULES}
+    made = {alert_type_of(rule_id) for rule_id in (*MODULES, *ADVISOR_MODULES)}
     return [(kind.value, str(kind.label)) for kind in AlertType if kind in made]

@@ -31,6 +31,7 @@ SUBTYPES: dict[str, Promise] = {
     "missing_price": _("price missing"),
     "missing_rate": _("exchange rate missing"),
     "missing_currency": _("currency missing"),
+    "missing_trade": _("reported trade missing"),
 }
 
 RULES: dict[str, Promise] = {
@@ -51,6 +52,7 @@ LACKS: dict[str, Promise] = {
     "missing_product": _("the product's record"),
     "missing_price": _("the price"),
     "missing_rate": _("the exchange rate to CNY"),
+    "missing_trade": _("the core system's record of it, a day after an advisor had reported it"),
 }
 # What a trade lacks that every other rule has judged.
 LIMITS_LACK: dict[str, Promise] = {

@@ -35,6 +35,7 @@ from config.base.clock import business_date, rfc3339
 from risk.calendar.selectors import WorkCalendar
 from risk.rules.facts import BUY_TYPES, EXECUTED
 from risk.rules.hit import Hit
+from risk.rules.numbers import ratio
 
 RULE_ID = "RISK-008"
 SUBTYPE = "agent_behavior"
@@ -345,7 +346,7 @@ def _product_push(
                     "requests": len(trades),
                     "product_risk_level": f"R{trade.risk_level}",
                     "limit_customers": params.push_customers,
-                    "limit_share": str(params.push_share),
+                    "limit_share": ratio(params.push_share),
                     "days": params.push_days,
                     "from": rfc3339(window.events[0].at),
                 },

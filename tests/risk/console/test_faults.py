@@ -12,6 +12,7 @@ from django.test import Client
 from guard.access.roles import RISK_OFFICER
 from guard.audit.models import AuditLog
 from risk.alerts.models import AlertAction, AlertStatus, AlertType, RiskAlert
+from risk.conduct.services import MISSING_TRADE
 from risk.console.words import LACKS, LIMITS_LACK, SUBTYPES
 from risk.rules.engine import MODULES
 from risk.rules.hit import DATA_QUALITY
@@ -123,6 +124,7 @@ def test_a_fault_is_told_in_words() -> None:
 def test_every_subtype_that_a_rule_makes_has_words() -> None:
     lacks = set(re.findall(r'"(missing_[a-z]+)"', (ROOT / "risk/rules/facts.py").read_text()))
     assert len(lacks) == 4
+    lacks.add(MISSING_TRADE)
     assert lacks == set(LACKS)
     for_limits = set(re.findall(r'"(missing_[a-z]+)"', (ROOT / "risk/rules/flows.py").read_text()))
     assert for_limits == set(LIMITS_LACK) == {"missing_rate", "missing_currency"}
