@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -12,6 +13,7 @@ from config.base import redis as base_redis
 from config.base.errors import DomainError
 from guard.access.services import Caller, issue_key
 from guard.audit.models import AuditLog
+from guard.audit.origin import begin
 from guard.audit.sealing import seal_waiting
 from memory.core.models import CoreCustomer
 from memory.erasure.models import CustomerTombstone, ErasureReceipt
@@ -26,6 +28,7 @@ from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter
 from memory.sessions.owners import find_owner, forget_owners
 from memory.sessions.reconcile import reconcile, select
 from risk.alerts.keys import DEDUP
+from tests.guard.audit.sealing import tamper
 from tests.memory.erasure.helpers import (
     ALICE,
     ALICE_ID,
@@ -310,8 +313,6 @@ def test_damaged_keys_are_in_nobodys_way() -> None:
 
 def test_the_receipt_tells_of_audit_rows_from_before_there_were_pseudonyms() -> None:
     """They name the customer, and nobody can change them."""
-    erased_before = erase(BOB_ID)[1]
-    assert "audit_log_in_clear" not in erased_before["kept"]
     alike = {"tenant": "default", "event_type": "authz", "decision": "forbidden", "actor_type": "agent"}
     AuditLog.objects.bulk_create(
         AuditLog(**{**alike, "actor_id": "wei", **row})
@@ -323,6 +324,9 @@ def test_the_receipt_tells_of_audit_rows_from_before_there_were_pseudonyms() -> 
             {"object_id": ALICE_ID, "tenant": "east"},
         )
     )
+    tamper("DELETE FROM audit_seal")  # as it was before there were seals
+    begin(connection, apps.get_model("guard", "AuditSeal"))
+    assert "audit_log_in_clear" not in erase(BOB_ID)[1]["kept"]
     code, receipt = erase()
     assert (code, receipt["kept"]["audit_log_in_clear"]["rows"]) == (0, 3)
     assert "take no change" in receipt["kept"]["audit_log_in_clear"]["ground"]
