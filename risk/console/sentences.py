@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from memory.core.models import AssetClass, TradeType
 from risk.alerts.models import HitState, RiskAlertHit
-from risk.console import conduct, reporting, special_care
+from risk.console import conduct, reporting, special_care, trading
 from risk.console.amounts import cny, number, percent
 from risk.console.words import LACKS, LIMITS_LACK, RULES, SUBTYPES
 from risk.rules.hit import DATA_QUALITY
@@ -35,6 +35,12 @@ BASIS: dict[str, tuple[Any, str]] = {
     "concentration": (PRODUCT_MEASURES, ""),
     "large_amount": (reporting.LARGE_AMOUNT_MEASURES, "5, 6"),
     "structuring": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
+    "churning_turnover": (trading.SECURITIES_LAW, "57"),
+    "churning_cost": (trading.SECURITIES_LAW, "57"),
+    "dormant_reactivated": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
+    "fast_in_out": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
+    "size_outlier": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
+    "odd_hour": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
     "elderly_high_risk": (PRODUCT_MEASURES, ""),
     "first_complex": (SUITABILITY_MEASURES, "20, 25"),
     "assessment_upgraded": (PRODUCT_MEASURES, ""),
@@ -289,6 +295,12 @@ _SENTENCES: dict[str, Callable[[Figures, RiskAlertHit], str]] = {
     "concentration": _concentration,
     "large_amount": reporting.large_amount,
     "structuring": reporting.structuring,
+    "churning_turnover": trading.turnover,
+    "churning_cost": trading.cost,
+    "dormant_reactivated": trading.dormant,
+    "fast_in_out": trading.fast,
+    "size_outlier": trading.size,
+    "odd_hour": trading.odd_hour,
     "elderly_high_risk": special_care.elderly,
     "first_complex": special_care.first_complex,
     "assessment_upgraded": special_care.upgraded,
@@ -300,6 +312,8 @@ _FIGURES: dict[str, Callable[[Figures], list[tuple[Any, Any]]]] = {
     "RISK-002": _concentration_figures,
     "RISK-003": reporting.large_amount_figures,
     "RISK-004": reporting.structuring_figures,
+    "RISK-005": trading.churning_figures,
+    "RISK-006": trading.unusual_figures,
     "RISK-007": special_care.figures_of,
     "RISK-008": conduct.figures_of,
     DATA_QUALITY: _quality_figures,

@@ -152,7 +152,7 @@ def stranger(seed: int) -> CustomerRows:
     for day in sorted(rng.sample(range(-40, 500), rng.choice((0, 0, 2, 6)))):
         as_of = (begin + timedelta(days=day)).date()
         for product in rng.sample(("p", "q", "turns"), rng.randint(1, 3)):
-            units = rng.choice((None, "0", "-3", "100", "800", "1000"))
-            quantity = None if units is None else Decimal(units)
+            held = rng.choice((None, "0", "-3", "100", "800", "1000"))
+            quantity = None if held is None else Decimal(held)
             positions.append(PositionFact(CUSTOMER, product, as_of, quantity, Decimal(1000)))
     return make_rows(spoiled(rng, trades), products=products(rng), positions=positions)
