@@ -9,7 +9,8 @@ from pathlib import Path
 
 from memory.core.columns import FILES
 from memory.core.demo.background import live
-from memory.core.demo.cases import Planted, plant
+from memory.core.demo.cases import plant
+from memory.core.demo.stage import Planted
 from memory.core.demo.world import Cells, World
 
 
@@ -24,11 +25,11 @@ class Demo:
 def generate(*, customers: int, advisors: int, seed: int, days: int, end: date) -> Demo:
     """The same arguments make the same demo. end: the last day with trades; days: how many before it.
 
-    A third of the customers at most are planted cases (with 200 customers: all of them); the others trade quietly.
+    Half of the customers at most are planted cases, as many as there are; the others trade quietly.
     """
     world = World(seed=seed, advisors=advisors, days=days, end=end)
     planted = Planted()
-    plant(world, planted, most=max(1, customers // 3))
+    plant(world, planted, most=max(1, customers // 2))
     for _ in range(customers - len(world.tables["customers.csv"])):
         level = world.rng.choices((1, 2, 3, 4, 5), (15, 25, 30, 20, 10))[0]
         kind = "entity" if world.rng.random() < 0.08 else "natural"

@@ -1,11 +1,17 @@
 """A year of trading that breaks no rule, by construction and not by asking the rules.
 
-- Every product bought has R <= C, under an assessment renewed every 300 days: nothing for 001.
+- Every product bought has R <= C, under an assessment renewed every 300 days with the same class: nothing for 001.
 - A portfolio starts with 7.5 % in each of ten products, at most two of one issuer and three of one class (fixed
-  income aside), and a quarter in cash. A year's purchases come to at most 20 % of it (16 of at most 1.25 %), sales
-  to 6 %, and values drift by at most 10 % either way. At worst a product comes to (7.5+20) x 1.1/0.9 / 0.94 = 36 %,
-  an issuer to 46 %, a class to 55 %: under 40, 50 and 80 %. A C1 portfolio holds R1 fixed income only, which has no
-  limit. Nothing for 002.
+  income aside), and a quarter in cash. All purchases together come to at most 20 % of it, sales to 6 %, and values
+  drift by at most 10 % either way. At worst a product comes to (7.5+20) x 1.1/0.9 / 0.94 = 36 %, an issuer to 46 %, a
+  class to 55 %: under 40, 50 and 80 %. A C1 portfolio holds R1 fixed income only, which has no limit. Nothing for 002.
+- Everything is a transfer at home, one purchase a day of at most 1.25 % of nine million, sales of at most 1 %, all six
+  540,000 but on six days: below 500,000 a day, and each below 0.8 of it. Nothing for 003 and 004.
+- A turnover of 0.2, fees of a thousandth of that: nothing for 005.
+- A purchase falls in every stretch of at most 80 days, so no two are 160 days apart; the largest is 4 times the
+  smallest; the sales are fewer than eight and below 100,000; nobody trades at night. Nothing for 006.
+- Ordinary investors buy nothing complex, and nothing above R3 from their sixty-fourth year on; nobody is assessed
+  twice within 300 days. Nothing for 007.
 """
 
 from __future__ import annotations
@@ -13,16 +19,24 @@ from __future__ import annotations
 from collections import Counter
 from datetime import date, timedelta
 from decimal import Decimal
+from itertools import pairwise
 
 from memory.core.demo.world import CENT, Person, Product, World, local, month_ends
 
 BUYS, SALES = 16, 6
+STRETCH = 80  # days without a purchase, at most twice
 RENEW_DAYS = 300
 
 
-def portfolio(world: World, c_level: int) -> list[Product]:
-    """Ten products (six for C1) that suit the level: at most two of an issuer, three of a class but fixed income."""
-    suitable = [p for p in world.products.values() if p.risk_level <= c_level and not p.is_cash_like]
+def portfolio(world: World, person: Person) -> list[Product]:
+    """Ten products (six for C1) that suit the person: at most two of an issuer, three of a class but fixed income."""
+    level = min(person.c_level, 3) if person.careful else person.c_level
+    suitable = [
+        product
+        for product in world.products.values()
+        if product.risk_level <= level and not product.is_cash_like
+        if product.is_complex is False or not person.ordinary
+    ]
     world.rng.shuffle(suitable)
     # The riskier ones first, for a taste that fits the level; fixed income fills up.
     suitable.sort(key=lambda product: product.asset_class == "fixed_income")
@@ -43,7 +57,7 @@ def portfolio(world: World, c_level: int) -> list[Product]:
 
 def fund(world: World, person: Person, wealth: Decimal) -> list[Product]:
     """Fills the person's holdings for the start of the story; the products."""
-    chosen = portfolio(world, person.c_level)
+    chosen = portfolio(world, person)
     each = (wealth * Decimal("0.75") / len(chosen)).quantize(CENT)
     person.holdings = {product.product_id: each for product in chosen}
     person.holdings[world.CASH] = wealth - each * len(chosen)
@@ -68,12 +82,12 @@ def trade_quietly(world: World, person: Person, *, until: date, closes_until: da
     """Trades from the start to `until`; snapshots of the month-ends from before the start to `closes_until`."""
     wealth = world.amount(800_000, 9_000_000)
     chosen = fund(world, person, wealth)
-    share = max(0.0, min(1.0, (until - world.start).days / max(1, (world.end - world.start).days)))
-    diary: list[tuple[date, str]] = []
-    for _ in range(round(world.rng.randint(6, BUYS) * share)):
-        diary.append((world.workday(world.start, until), "buy"))
-    for _ in range(round(world.rng.randint(0, SALES) * share)):
-        diary.append((world.workday(world.start, until), "sell"))
+    span = (until - world.start).days
+    share = max(0.0, min(1.0, span / max(1, (world.end - world.start).days)))
+    buys = max(round(world.rng.randint(6, BUYS) * share), -(-span // STRETCH), 0)
+    most = wealth / 5 / max(buys, BUYS)
+    diary = [(day, "buy") for day in _spread(world, until, buys)]
+    diary += [(day, "sell") for day in _spread(world, until, round(world.rng.randint(0, SALES) * share))]
     if world.rng.random() < 0.3 and share > 0:
         diary.append((world.workday(world.start, until), "dividend"))
     diary.sort()
@@ -82,19 +96,31 @@ def trade_quietly(world: World, person: Person, *, until: date, closes_until: da
     drift = {product.product_id: Decimal(1) for product in chosen}
     for close in closes:
         while diary and diary[0][0] <= close:
-            _trade(world, person, chosen, wealth, *diary.pop(0))
+            _trade(world, person, chosen, wealth, most, *diary.pop(0))
         for product in chosen:
             _drift(world, person, product.product_id, drift)
         world.snapshot(person, close)
     for entry in diary:
-        _trade(world, person, chosen, wealth, *entry)
+        _trade(world, person, chosen, wealth, most, *entry)
 
 
-def _trade(world: World, person: Person, chosen: list[Product], wealth: Decimal, day: date, what: str) -> None:
+def _spread(world: World, until: date, count: int) -> list[date]:
+    """As many days as asked, one in each of as many equal stretches from the start to `until`."""
+    span = (until - world.start).days + 1
+    edges = [world.start + timedelta(days=span * number // max(count, 1)) for number in range(count + 1)]
+    return [
+        world.workday(first, max(first, after - timedelta(days=1)))
+        for first, after in pairwise(edges)
+    ]
+
+
+def _trade(
+    world: World, person: Person, chosen: list[Product], wealth: Decimal, most: Decimal, day: date, what: str
+) -> None:
     product = world.rng.choice(chosen)
     at = local(day, world.rng.randint(9, 14), world.rng.randint(0, 59), world.rng.randint(0, 59))
     if what == "buy":
-        amount = world.amount(int(wealth * Decimal("0.002")), int(wealth * Decimal("0.0125")))
+        amount = world.amount(int(most / 4) + 100, int(most))
         world.trade(person, product.product_id, amount, at, usd=world.rng.random() < 0.05)
     elif what == "sell":
         amount = min(world.amount(1_000, int(wealth * Decimal("0.01"))), person.holdings[product.product_id])

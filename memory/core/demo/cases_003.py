@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from memory.core.demo.world import USD_RATES, Person, local
 
 if TYPE_CHECKING:
-    from memory.core.demo.cases import Stage
+    from memory.core.demo.stage import Stage
 
 Case = Callable[["Stage"], None]
 WEALTH = Decimal(5_000_000)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from memory.core.demo.cases_003 import CASH, SALE, move, mover, report
 
 if TYPE_CHECKING:
-    from memory.core.demo.cases import Stage
+    from memory.core.demo.stage import Stage
 
 Case = Callable[["Stage"], None]
 TEN = (10, 0, 0)

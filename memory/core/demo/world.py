@@ -23,17 +23,17 @@ Cells = dict[str, str]
 
 @dataclass(frozen=True)
 class Product:
-    """A product on the shelf. risk_level: 1 to 5."""
+    """A product on the shelf. risk_level: 1 to 5. is_complex: None is not recorded."""
 
     product_id: str
     issuer_id: str
     asset_class: str
     risk_level: int
-    is_complex: bool = False
+    is_complex: bool | None = False
     is_cash_like: bool = False
 
 
-# class, risk level, how many, complex: 42 products beside the two cash-like ones
+# class, risk level, how many, complex: 45 products beside the two cash-like ones
 _SHELF = (
     ("fixed_income", 1, 6, False),
     ("fixed_income", 2, 8, False),
@@ -44,12 +44,13 @@ _SHELF = (
     ("alternative", 4, 3, True),
     ("alternative", 5, 3, True),
     ("derivative", 5, 3, True),
+    ("equity", 5, 3, False),
 )
 ISSUERS = 12
 
 
 def shelf() -> list[Product]:
-    """All products: cash, a money fund, and 42 from twelve issuers in turn."""
+    """All products: cash, a money fund, and 45 from twelve issuers in turn."""
     products = [
         Product("P000-CASH", "I00", "cash", 1, is_cash_like=True),
         Product("P001-MMF", "I01", "cash", 1, is_cash_like=True),
@@ -83,11 +84,16 @@ def month_ends(first: date, last: date) -> list[date]:
 
 @dataclass
 class Person:
-    """A customer being told of. holdings: CNY at this point of the story, by product id."""
+    """A customer being told of. holdings: CNY at this point of the story, by product id.
+
+    careful: 65 or more by the end of the story, or soon after; not for entities and professionals.
+    """
 
     customer_id: str
     advisor_id: str
     c_level: int
+    careful: bool = False
+    ordinary: bool = True
     holdings: dict[str, Decimal] = field(default_factory=dict)
 
 
@@ -129,17 +135,28 @@ class World:
         )
 
     def person(
-        self, c_level: int, *, kind: str = "natural", investor_type: str = "ordinary", known: bool = True
+        self,
+        c_level: int,
+        *,
+        kind: str = "natural",
+        investor_type: str = "ordinary",
+        known: bool = True,
+        born: date | None = None,
+        opened: date | None = None,
     ) -> Person:
-        """A new customer with an advisor. known=False: one that customers.csv has forgotten."""
+        """A new customer with an advisor. known=False: one that customers.csv has forgotten.
+
+        born: default anybody of 24 to 82. opened: when the account was; default half a year or more before the story.
+        """
         self._people += 1
         customer_id = f"C{self._people:06d}"
         advisor = self.advisors[self._people % len(self.advisors)]
-        opened = self.start - timedelta(days=self.rng.randint(200, 2500))
+        opened = opened or self.start - timedelta(days=self.rng.randint(200, 2500))
+        natural = kind == "natural"
+        # Faker's own date ranges end today, whatever day the story ends: count from the story's day instead.
+        born = born or self.end - timedelta(days=self.rng.randint(24 * 365, 82 * 365))
+        ordinary = investor_type != "professional"
         if known:
-            natural = kind == "natural"
-            # Faker's own date ranges end today, whatever day the story ends: count from the story's day instead.
-            born = self.end - timedelta(days=self.rng.randint(24 * 365, 82 * 365))
             self.tables["customers.csv"].append(
                 {
                     "customer_id": customer_id,
@@ -159,15 +176,19 @@ class World:
                 "valid_to": "",
             }
         )
-        return Person(customer_id, advisor, c_level)
+        careful = natural and ordinary and self.end - born > timedelta(days=64 * 365)
+        return Person(customer_id, advisor, c_level, careful, ordinary)
 
-    def assess(self, person: Person, day: date, *, is_lowest: bool = False) -> None:
+    def assess(
+        self, person: Person, day: date, *, is_lowest: bool = False, c_level: int = 0, at: datetime | None = None
+    ) -> None:
+        """One assessment, of the person's class unless another is given, some time after ten unless `at` is."""
         self.tables["assessments.csv"].append(
             {
                 "customer_id": person.customer_id,
-                "c_level": f"C{person.c_level}",
+                "c_level": f"C{c_level or person.c_level}",
                 "is_lowest": truth(is_lowest),
-                "assessed_at": local(day, 10, self.rng.randint(0, 59)).isoformat(),
+                "assessed_at": (at or local(day, 10, self.rng.randint(0, 59))).isoformat(),
             }
         )
 

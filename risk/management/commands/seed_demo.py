@@ -28,6 +28,7 @@ from memory.core.reading import shown
 from memory.core.selectors import advisors_of, customers_facts
 from risk.alerts.models import RiskAlert
 from risk.rules.facts import Facts
+from risk.rules.risk_007 import age_on
 from risk.rules.services import scan
 
 USERS = {
@@ -38,6 +39,7 @@ USERS = {
     "admin": PLATFORM_ADMIN,
 }
 TENANT = "default"
+OLD = 65  # years from which an R5 product is one more finding
 
 
 class Command(BaseCommand):
@@ -197,8 +199,9 @@ def ensure_users() -> Path:
 def plant_live_trade() -> dict[str, Any]:
     """A customer of the lowest tolerance buys an R5 product this minute; the alert is there when this returns.
 
-    Steps: 1. choose a lowest-tolerance customer, preferring one whose trade opens an alert of its own (none pending
-    that it would join, no trade today), and an R5 product;
+    Steps: 1. choose a lowest-tolerance customer, preferring one under 65 whose trade opens an alert of its own (none
+    pending that it would join, no trade today), and an R5 product, not complex where there is one, for less than a dormant
+    account is asked about: the lowest tolerance is all that is wrong;
     2. import the trade; 3. scan that customer.
     Errors: NOT_FOUND when the core holds no such customer or product.
     """
@@ -213,8 +216,10 @@ def plant_live_trade() -> dict[str, Any]:
         row, assessment = facts.customer_at(moment), facts.assessment_at(moment)
         traded_today = any(trade.day == business_date(moment) for trade in facts.trades)
         if row and row.investor_type != "professional" and assessment and assessment.is_lowest:
-            lowest.append((customer_id in joining, traded_today, secrets.token_hex(4), customer_id))
-    product = CoreProduct.objects.filter(tenant=TENANT, risk_level=5).order_by("product_id").first()
+            old = row.birth_date is not None and age_on(business_date(moment), row.birth_date) >= OLD
+            lowest.append((old, customer_id in joining, traded_today, secrets.token_hex(4), customer_id))
+    risky = CoreProduct.objects.filter(tenant=TENANT, risk_level=5)
+    product = risky.order_by("is_complex", "product_id").first()
     if not lowest or product is None:
         raise DomainError(
             "NOT_FOUND", "the core has no lowest-tolerance customer or no R5 product; run seed_demo first"
@@ -222,7 +227,7 @@ def plant_live_trade() -> dict[str, Any]:
     customer_id = min(lowest)[-1]
     advisors = advisors_of(tenant=TENANT, customer_id=customer_id)
     trade_id = f"LIVE-{new_id()}"
-    amount = 10_000 + secrets.randbelow(900) * 100
+    amount = 10_000 + secrets.randbelow(400) * 100  # below 50,000
     cells = {
         "trade_id": trade_id,
         "version": "1",
@@ -250,7 +255,13 @@ def plant_live_trade() -> dict[str, Any]:
     if path.exists():
         listed = json.loads(path.read_text(encoding="utf-8"))
         listed["violations"].append(
-            {"rule": "RISK-001", "trade_id": trade_id, "subtypes": ["suitability_lowest"], "score": 95}
+            {
+                "rule": "RISK-001",
+                "trade_id": trade_id,
+                "evidence_key": f"{trade_id}@1",
+                "subtypes": ["suitability_lowest"],
+                "score": 95,
+            }
         )
         _write(path, listed)
     return {"trade_id": trade_id, "customer_id": customer_id, "hits": scanned.hits}
