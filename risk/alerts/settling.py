@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from config.base.trace import current_trace_id
 from guard.audit.models import Decision, EventType
 from guard.audit.services import observe, record
 from risk.alerts.keys import DEDUP, DEDUP_SECONDS
+from risk.alerts.levels import record_level
 from risk.alerts.merging import ADVISOR_RULES, Place, pattern_of, place, rescore
 from risk.alerts.models import DISPOSED, AlertAction, HitState, RiskAlert, RiskAlertHit
 from risk.feed.events import tell_alert, tell_update
@@ -100,11 +101,13 @@ def settle_advisor(
     until: datetime,
     hits: Sequence[Hit],
     final_trades: Mapping[str, FinalTrade],
+    stays: Callable[[RiskAlertHit], bool] = lambda row: False,
     trace_id: str = "",
 ) -> SettleResult:
     """As `settle_customer`, for an advisor's conduct and reported trades that the core lacks, in `[since, until)`.
 
     The bounds are those of whole business days: a day's finding may move within its day.
+    stays: asked of a stored finding that is not among `hits`: whether nobody can tell any more that it is not true.
     Errors: ValueError for hits of another advisor, of a customer's rule, outside the bounds, or twice for one key.
     """
     rule_ids = {DATA_QUALITY, *ADVISOR_RULES}
@@ -117,7 +120,7 @@ def settle_advisor(
         wanted[key] = hit
     rows = RiskAlertHit.objects.filter(tenant=tenant, advisor_id=advisor_id, rule_id__in=rule_ids, customer_id="")
     rows = rows.filter(occurred_at__gte=since, occurred_at__lt=until, state=HitState.LIVE)
-    live = {(row.rule_id, row.evidence_key): row for row in rows}
+    live = {key: row for row in rows if (key := (row.rule_id, row.evidence_key)) in wanted or not stays(row)}
     return _settle(tenant, live, wanted, final_trades, trace_id or current_trace_id())
 
 
@@ -234,6 +237,8 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
         live_key=hit.evidence_key,
         anchor=at.anchor,
         after_disposition=at.after_disposition,
+        # the version that it makes; none where the alert is disposed of and its evidence stays what was judged
+        alert_version=None if at.after_disposition else at.alert.version + (0 if at.opened else 1),
         customer_id=hit.customer_id,
         advisor_id=hit.advisor_id,
         product_id=hit.product_id,
@@ -252,9 +257,11 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
         _audit(row, EventType.DATA_QUALITY if hit.rule_id == DATA_QUALITY else EventType.RISK_HIT, Decision.DETECTED)
     if at.opened:
         _audit(row, EventType.ALERT_OPENED, Decision.OPENED, score=at.alert.score)
+        record_level(at.alert, at.raised, trace_id=trace_id)
         tell_alert(at.alert, trace_id=trace_id)
     elif at.after_disposition:
-        _audit(row, EventType.ALERT_MERGED, Decision.AFTER_DISPOSITION, score=at.alert.score)
+        decision = Decision.QUIETED if at.quieted else Decision.AFTER_DISPOSITION
+        _audit(row, EventType.ALERT_MERGED, decision, score=at.alert.score)
         tell_update(at.alert)
     else:
         rescore(at.alert, trace_id=trace_id)

@@ -49,6 +49,7 @@ class Material:
 
     conduct: Conduct
     final_trades: Mapping[str, FinalTrade]
+    customers: Mapping[str, str]  # by trade
 
 
 def conduct_of(
@@ -92,6 +93,7 @@ def conduct_of(
             campaigns,
         ),
         {trade_id: FinalTrade(trade.version, trade.status) for trade_id, trade in trades.items()},
+        {trade_id: trade.customer_id for trade_id, trade in trades.items()},
     )
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, transaction
@@ -29,13 +30,18 @@ from guard.access.services import Caller, authorize
 from guard.audit.models import AuditLog, Decision, EventType
 from guard.audit.selectors import advisors_heard_of, conduct_span
 from guard.audit.services import observe, record
+from memory.erasure.tombstones import erased_among
+from risk.alerts.merging import pattern_of
+from risk.alerts.models import RiskAlertHit
 from risk.alerts.services import settle_advisor
 from risk.calendar.selectors import WorkCalendar, work_calendar
 from risk.conduct.following import PATIENCE, collect, look_again, mark
 from risk.conduct.models import ConductChange, TradeRequest
 from risk.conduct.reading import Material, Span, campaigns_of, conduct_of
 from risk.rules.engine import ADVISOR_MODULES, Rule
+from risk.rules.facts import EXECUTED
 from risk.rules.hit import DATA_QUALITY, Hit
+from risk.rules.risk_008 import PROBE_THEN_TRADE
 from risk.rules.services import active_rules
 
 logger = logging.getLogger(__name__)
@@ -314,10 +320,19 @@ def _judge(claim: _Claim, ruling: _Ruling, trace_id: str) -> list[Hit]:
             until=span.until,
             hits=hits,
             final_trades=material.final_trades,
+            stays=partial(_of_the_erased, claim.tenant, material),
             trace_id=trace_id,
         )
         found.extend(hits)
     return found
+
+
+def _of_the_erased(tenant: str, material: Material, row: RiskAlertHit) -> bool:
+    """Whose refusals the log holds is told by a key that an erasure destroys: what was found before it stays found."""
+    trade = material.final_trades.get(row.trade_id)
+    if pattern_of(row.figures) != PROBE_THEN_TRADE or trade is None or trade.status != EXECUTED:
+        return False
+    return erased_among(tenant, [material.customers[row.trade_id]])
 
 
 def judged(material: Material, rule: Rule, span: Span, at: datetime) -> list[Hit]:

@@ -38,6 +38,12 @@ def make_refusal(
     return AuditLog.objects.order_by("-id")[0]
 
 
+def make_product_refusal(product: str = "p5", at: datetime = NOON, *, caller: Caller = WEI) -> AuditLog:
+    with clock_at(at):
+        refuse(caller, "AUTH_403_SCOPE", "core_product", product, "no", action="read")
+    return AuditLog.objects.order_by("-id")[0]
+
+
 def make_request(trade_id: str = "t1", at: datetime = NOON, *, caller: Caller = WEI, **more: Any) -> AuditLog:
     with clock_at(at):
         return report_trade_request(caller=caller, trade_id=trade_id, **more)

@@ -18,6 +18,7 @@ from guard.access.services import Caller
 from guard.audit.models import AuditLog
 from guard.audit.pseudonyms import find
 from memory.core.models import CoreAssignment, CoreProduct
+from memory.erasure.services import erase_customer
 from risk.alerts import officers, settling
 from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
 from risk.calendar.models import Holiday
@@ -217,6 +218,22 @@ def test_an_assignment_that_is_imported_late_withdraws_the_finding(tmp_path: Pat
     scan_conduct()
     assert live() == []
     assert CoreAssignment.objects.count() == 1
+
+
+def test_what_was_found_stays_found_when_the_customer_is_erased() -> None:
+    """The key by which the log's pseudonym is told is gone then, and nobody can say that it was not so."""
+    make_refusal("c1", NOON)
+    make_trade("t1", NOON + 60 * MINUTE)
+    make_request("t1", NOON + 61 * MINUTE)
+    scan_conduct()
+    assert len(live()) == 1
+    erase_customer(customer_id="c1", by="ops")
+    assert find("default", ["c1"]) == {}
+    scan_conduct(everything=True)
+    assert len(live()) == 1
+    make_trade("t1", NOON + 60 * MINUTE, version=2, status="cancelled")
+    scan_conduct(everything=True)
+    assert list(RiskAlertHit.objects.values_list("state", flat=True)) == ["cancelled"]
 
 
 def test_a_late_refusal_completes_what_was_reported_on_another_day() -> None:

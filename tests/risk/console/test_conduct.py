@@ -19,6 +19,7 @@ from tests.risk.conduct.make import (
     NOON,
     clock_at,
     make_probing,
+    make_product_refusal,
     make_refusal,
     make_request,
     make_trade,
@@ -61,17 +62,14 @@ def test_probe_then_trade_in_a_sentence() -> None:
 
 def test_three_refusals_about_a_product_in_a_sentence() -> None:
     for index in range(3):
-        make_refusal("p5", NOON + index * 2 * MINUTE, code="AUTH_403_SCOPE")
+        make_product_refusal("p5", NOON + index * 2 * MINUTE)
     make_trade("t1", NOON + 60 * MINUTE, "c9")
     make_request("t1", NOON + 61 * MINUTE)
-    # the helper names a customer; here it is the product that was refused
-    assert AuditLog.objects.filter(event_type="authz").count() == 3
     scan_conduct()
-    assert said() in (
-        [],  # the log calls it by a pseudonym then
-        ["The advisor was refused 3 times about p5, last at 2026-06-15 12:04:00, and traded it (t1) at "
-         "2026-06-15 13:00:00; 3 refusals within 24 hours before a trade are the limit."],
-    )  # fmt: skip
+    assert said() == [
+        "The advisor was refused 3 times about p5, last at 2026-06-15 12:04:00, and traded it (t1) at "
+        "2026-06-15 13:00:00; 3 refusals within 24 hours before a trade are the limit."
+    ]
 
 
 def test_a_burst_in_a_sentence() -> None:
