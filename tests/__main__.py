@@ -1,26 +1,41 @@
-"""`make test`: the whole suite on MariaDB and on SQLite, with servers of its own. Arguments go to pytest.
+"""`make test`: the whole suite on MariaDB and on SQLite, at once, with servers of its own. Arguments go to pytest.
 
-1. SQLite: everything but what is marked `mariadb`, `slow` or `browser`.
-2. MariaDB: everything. Its closing lines are the last thing printed, and tell when the first run failed.
+- MariaDB: everything, in the foreground.
+- SQLite beside it: everything but what is marked `mariadb`, `slow` or `browser`. What it said is printed when both
+  have ended: all of it where it failed, its last lines where it passed.
 
+Two processes, since two cores are what there is; each test has a Redis prefix and each run a Redis of its own.
 Exit code: 0 when both passed; else the first failure's. 5 (nothing selected) in one of them is no failure.
 """
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from typing import IO, Any
 
 from config.supervisor import process as processes
 from tests.services import ServiceMissing, end_on_sigterm, services
 
 NOTHING_SELECTED = 5
+UNSET = dict.fromkeys(
+    ("CACHE_REDIS_URL", "CHANNEL_REDIS_URL", "CELERY_BROKER_URL", "CORE_DATABASE_URL", "DATABASE_URL"), ""
+)
+CLOSING_LINES = 3
 
 
-def _pytest(arguments: Sequence[str], env: dict[str, str]) -> int:
-    """Runs pytest in the terminal's own process group, so that Ctrl-C reaches it; waits for its clean-up."""
-    process = processes.start([sys.executable, "-m", "pytest", *arguments], env=env, own_session=False)
+def _start(arguments: Sequence[str], env: dict[str, str], said: IO[Any] | None = None) -> subprocess.Popen[bytes]:
+    """pytest in the terminal's own process group, so that Ctrl-C reaches it too."""
+    return processes.start(
+        [sys.executable, "-m", "pytest", *arguments], env={**UNSET, **env}, stdout=said, own_session=False
+    )
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code; on Ctrl-C it is let clean up first."""
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -29,19 +44,33 @@ def _pytest(arguments: Sequence[str], env: dict[str, str]) -> int:
         raise
 
 
+def _verdict(code: int) -> str:
+    return {0: "passed", NOTHING_SELECTED: "nothing selected"}.get(code, f"FAILED ({code})")
+
+
+def _tell(said: IO[Any], code: int) -> None:
+    said.seek(0)
+    lines = said.read().decode(errors="replace").splitlines()
+    shown = lines if code not in (0, NOTHING_SELECTED) else lines[-CLOSING_LINES:]
+    print("\n".join(("== SQLite and Redis", *shown)), flush=True)
+
+
 def main(arguments: Sequence[str]) -> int:
     end_on_sigterm()
-    unset = dict.fromkeys(("CACHE_REDIS_URL", "CHANNEL_REDIS_URL", "CELERY_BROKER_URL", "CORE_DATABASE_URL"), "")
     try:
-        print("== SQLite and Redis", flush=True)
-        with services(with_mariadb=False) as env:
-            on_sqlite = _pytest(
-                ["-m", "not mariadb and not slow and not browser", *arguments], {**unset, **env, "DATABASE_URL": ""}
-            )
-        print("== MariaDB and Redis", flush=True)
-        with services() as env:
-            note = "" if on_sqlite in (0, NOTHING_SELECTED) else "The run on SQLite FAILED: see above."
-            on_mariadb = _pytest(arguments, {**unset, **env, "XINGHUO_TEST_NOTE": note})
+        with services(with_mariadb=False) as lite, services() as maria, tempfile.TemporaryFile() as said:
+            print("== MariaDB and Redis (SQLite beside it)", flush=True)
+            selected = ["-m", "not mariadb and not slow and not browser", *arguments]
+            beside = _start(selected, lite, said)
+            try:
+                on_mariadb = _wait(_start(arguments, maria))
+                on_sqlite = _wait(beside)
+            finally:
+                if beside.poll() is None:
+                    beside.send_signal(signal.SIGINT)
+                    beside.wait()
+            _tell(said, on_sqlite)
+            print(f"== MariaDB: {_verdict(on_mariadb)} · SQLite: {_verdict(on_sqlite)}", flush=True)
     except ServiceMissing as error:
         print(error, file=sys.stderr)
         return 2
@@ -49,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         return 130
     if NOTHING_SELECTED in (on_sqlite, on_mariadb):
         return on_sqlite if on_mariadb == NOTHING_SELECTED else on_mariadb
-    return on_sqlite or on_mariadb
+    return on_mariadb or on_sqlite
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             'run make test (ARGS="-k name"), which starts servers of its own.',
             returncode=4,
         )
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Of two runs in one command, the second tells when the first has failed."""
-    note = os.environ.get("XINGHUO_TEST_NOTE", "")
-    if note:
-        terminalreporter.write_sep("!", note, red=True, bold=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
