@@ -15,6 +15,7 @@ from guard.access.staff_admin import ReadOnlyAdmin, pretty, request_tenant
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.profiles import derived, documents
+from memory.profiles.core_sync import was_asked
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile, ProfileVersion
 
 ASSESSMENTS = {
@@ -67,6 +68,8 @@ class CustomerProfileL1Admin(ProfileAdmin):
 
     @admin.display(description=_("risk assessment"))
     def assessment(self, row: CustomerProfileL1) -> str:
+        if not was_asked(row):
+            return str(_("not known yet: the core system has not been asked"))
         status = derived.assessment_status(documents.l1_document(row), business_date(now()))
         return str(ASSESSMENTS[status])
 

@@ -56,18 +56,25 @@ def core_fields(*, tenant: str, customer_id: str) -> dict[str, Any] | None:
 
 
 def is_due(row: CustomerProfileL1 | None) -> bool:
-    """Whether the core should be asked before this row is shown."""
+    """Whether the core should be asked before this row is shown. (What the core did not know is asked as rarely.)"""
     if row is None or row.core_synced_at is None:
         return True
     return now() - row.core_synced_at > (FRESH_EXTERNAL if settings.CORE_IS_EXTERNAL else FRESH)
+
+
+def was_asked(row: CustomerProfileL1 | None) -> bool:
+    """Whether the core has ever answered for this customer: before that nobody knows what it says, nor that it says
+    nothing, and no status of an assessment may be made of it."""
+    return row is not None and (row.core_synced_at is not None or bool(row.core))
 
 
 def sync_l1_from_core(*, tenant: str, customer_id: str) -> bool:
     """Brings one l1 up to the core's present state; answers whether that was a new version.
 
     Nothing is audited and no version is made when the core says what l1 has already. Idempotent; may run beside
-    writers of the customer's own fields, which it does not touch. Of a customer whom the core does not know nothing
-    is kept; fields that the core once gave stay.
+    writers of the customer's own fields, which it does not touch. Of a customer whom the core does not know no row is
+    made; where there is one, it is noted that the core was asked, and fields that it once gave stay.
+    Errors: CORE_UNAVAILABLE (503): nothing has changed then.
     """
 
     def attempt() -> tuple[bool, bool]:
@@ -76,9 +83,9 @@ def sync_l1_from_core(*, tenant: str, customer_id: str) -> bool:
             # Read under the row's lock: an import that changes these facts marks the row in its own transaction, so
             # either its facts are seen here or its mark comes after this.
             fields = core_fields(tenant=tenant, customer_id=customer_id)
-            if fields is None:
+            if fields is None and created:
                 return False, False
-            if not created and row.core == fields:
+            if fields is None or (not created and row.core == fields):
                 # No new version: only the note of when the core was asked.
                 same = CustomerProfileL1.objects.filter(pk=row.pk)
                 models.QuerySet.update(same, core_synced_at=now())

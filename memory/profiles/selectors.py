@@ -7,6 +7,9 @@ miss is 2 round trips and
 version, when nothing has changed). Risk's read
 of l3 is 1 SQL and no round trip: what is risk's alone is in MySQL only.
 
+The core away. What it said before is shown and not cached. What it has never been asked is not known, and "no
+profile" or "no assessment" would be made up: CORE_UNAVAILABLE (docs/decisions/0016-the-core-window.md).
+
 Inside a transaction MySQL answers and nothing is filled: the caller may read its own uncommitted write, which a
 rollback would take back but not out of the cache.
 """
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import DatabaseError, transaction
 
@@ -25,9 +29,10 @@ from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
 from guard.access.models import Agent
 from guard.access.services import Caller
+from memory.core.window import CoreUnavailable
 from memory.profiles import cache, documents, history, keys, policies
 from memory.profiles.cache import Part
-from memory.profiles.core_sync import is_due, sync_l1_from_core
+from memory.profiles.core_sync import is_due, sync_l1_from_core, was_asked
 from memory.profiles.documents import Document
 from memory.profiles.history import Of
 from memory.profiles.models import (
@@ -41,7 +46,18 @@ from memory.profiles.models import (
 
 logger = logging.getLogger(__name__)
 
-Loader = Callable[[], Document | None]
+
+class Loaded(NamedTuple):
+    """document: None for none. unknown: why it cannot be told whether there is one. keep: whether it may be cached."""
+
+    document: Document | None
+    unknown: CoreUnavailable | None = None
+    keep: bool = True
+
+
+# What a reader finds: a document, that there is none, or why that is not known.
+Answer = Document | CoreUnavailable | None
+Loader = Callable[[], Loaded]
 
 # Seconds that a reader waits for another one's load before it reads MySQL too: a lease, and a successor's load.
 PATIENCE = keys.LEASE_SECONDS + 0.5
@@ -63,13 +79,14 @@ def read_l1(
     as_of: exactly what this reader was given at that instant, derived fields of that instant too; who may read it is
         decided as of now. version: that version, as at `as_of` or else as when it came. Both are answered from
         `profile_version`, 1 SQL a layer and no round trip.
-    Errors: INVALID_ID (422); AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED (403); PROFILE_NOT_FOUND (404); for a past one
+    Errors: INVALID_ID (422); AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED (403); PROFILE_NOT_FOUND (404);
+    CORE_UNAVAILABLE (503) while the core is away and was never asked about this customer; for a past one
     also INVALID_REQUEST for an instant to come, HISTORY_STARTS_LATER, VERSION_NOT_FOUND (404), VERSION_DAMAGED (500).
     """
     policies.may_l1(caller, "read", customer_id=customer_id)
     if as_of is not None or version is not None:
         past, moment = _past(Of(caller.tenant, Layer.L1, customer_id), as_of, version)
-        return _l1_shown(caller, history.document_of(past), moment)
+        return _l1_shown(caller, _past_l1(past), moment)
     [document] = _through([_l1(caller.tenant, customer_id)])
     return _l1_shown(caller, _there(document, f"no l1 profile of customer {customer_id!r}"), at or now())
 
@@ -118,7 +135,7 @@ def read_l3(
         l1 = None
         if caller.agent == Agent.CUSTOMER:
             beside = history.at_instant(Of(caller.tenant, Layer.L1, customer_id), moment)
-            l1 = history.document_of(beside) if beside else None
+            l1 = _past_l1(beside) if beside else None
         return _l3_shown(caller, row, l1, moment)
     missing = f"no l3 profile of customer {customer_id!r}"
     if caller.agent == Agent.RISK:
@@ -127,8 +144,11 @@ def read_l3(
             raise DomainError("PROFILE_NOT_FOUND", missing)
         return documents.l3_risk_view(whole)
     if caller.agent == Agent.CUSTOMER:
-        l3, l1 = _through([_l3(caller.tenant, customer_id), _l1(caller.tenant, customer_id)])
-        return documents.l3_customer_view(_there(l3, missing), l1, at or now())
+        l3, beside_it = _through([_l3(caller.tenant, customer_id), _l1(caller.tenant, customer_id)])
+        document = _there(l3, missing)
+        if isinstance(beside_it, CoreUnavailable):
+            raise beside_it  # steps and levels follow from the assessment, and nobody knows whether there is one
+        return documents.l3_customer_view(document, beside_it, at or now())
     [l3] = _through([_l3(caller.tenant, customer_id)])
     view = documents.l3_advisor_view(_there(l3, missing))
     return documents.masked(view) if caller.agent == Agent.ANALYST else view
@@ -162,6 +182,18 @@ def _past(of: Of, as_of: datetime | None, version: int | None) -> tuple[ProfileV
     if as_of is not None and as_of < found.at:
         raise DomainError("INVALID_REQUEST", f"version {version} came at {rfc3339(found.at)}, after as_of")
     return found, as_of or history.seen_from(found)
+
+
+def _past_l1(version: ProfileVersion) -> Document:
+    """1 SQL more for a version from before the core was asked: was it since? Errors: CORE_UNAVAILABLE (503): else a
+    question about a moment ago would be answered with "no assessment" while the core is away."""
+    row = history.row_of(version)
+    assert isinstance(row, CustomerProfileL1)
+    if not was_asked(row):
+        standing = _l1_row(row.tenant, row.customer_id)
+        if standing is not None and not was_asked(standing):
+            _synced(row.tenant, row.customer_id)
+    return documents.l1_document(row)
 
 
 def versions_l1(
@@ -215,7 +247,9 @@ def _versions(caller: Caller, of: Of, view: history.View, limit: int, before_ver
     return replace(found, items=[replace(entry, author="", agent="", trace_id="") for entry in found.items])
 
 
-def _there(document: Document | None, missing: str) -> Document:
+def _there(document: Answer, missing: str) -> Document:
+    if isinstance(document, CoreUnavailable):
+        raise document
     if document is None:
         raise DomainError("PROFILE_NOT_FOUND", missing)
     return document
@@ -224,13 +258,14 @@ def _there(document: Document | None, missing: str) -> Document:
 # --- read-through -----------------------------------------------------------------------------------------------
 
 
-def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Document | None]:
+def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Answer]:
     """1. Ask the cache for all at once; 2. load what it lacks and nobody else loads; 3. fill that under the generations
     of step 1; 4. of what somebody else loads, ask again in a moment, and after PATIENCE seconds load it anyway."""
     if transaction.get_connection().in_atomic_block:
-        return [load() for _slot, load in wanted]
+        loaded = [load() for _slot, load in wanted]
+        return [one.unknown or one.document for one in loaded]
     found = cache.read([slot for slot, _load in wanted])
-    answer = [hit.document for hit in found]
+    answer: list[Answer] = [hit.document for hit in found]
     if None not in answer:
         return answer
     places, turn, patient_until = list(range(len(wanted))), 0, 0.0
@@ -255,27 +290,40 @@ def _through(wanted: Sequence[tuple[cache.Slot, Loader]]) -> list[Document | Non
         found = cache.read([wanted[place][0] for place in places])
 
 
-def _load(
-    wanted: Sequence[tuple[cache.Slot, Loader]], loads: Sequence[tuple[int, str]], answer: list[Document | None]
-) -> None:
+def _load(wanted: Sequence[tuple[cache.Slot, Loader]], loads: Sequence[tuple[int, str]], answer: list[Answer]) -> None:
     """Into `answer`, and into the cache."""
+    fills, given_up = [], []
     try:
-        for place, _generation in loads:
-            answer[place] = wanted[place][1]()
+        for place, generation in loads:
+            slot, load = wanted[place]
+            loaded = load()
+            answer[place] = loaded.unknown or loaded.document
+            if loaded.keep:
+                fills.append((slot, generation, loaded.document))
+            else:
+                given_up.append((slot, generation))
     except BaseException:
         cache.give_up([(wanted[place][0], generation) for place, generation in loads])
         raise
-    cache.fill([(wanted[place][0], generation, answer[place]) for place, generation in loads])
+    cache.fill(fills)
+    cache.give_up(given_up)
 
 
 def _l1(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
-    def load() -> Document | None:
+    def load() -> Loaded:
         row = _l1_row(tenant, customer_id)
         if is_due(row):
-            # After the write the row is read again: the copy that is cached is one that was committed. (This
-            # reader's own generation went with the write.)
-            row = _synced(tenant, customer_id) or row
-        return documents.l1_document(row) if row else None
+            try:
+                # After the write the row is read again: the copy that is cached is one that was committed. (This
+                # reader's own generation went with the write.)
+                row = _synced(tenant, customer_id) or row
+            except CoreUnavailable as away:
+                if not was_asked(row):
+                    return Loaded(None, unknown=away, keep=False)
+                # What the core said before is shown, and the next reader asks again.
+                logger.warning("l1 is shown without the core, which did not answer")
+                return Loaded(documents.l1_document(row) if row else None, keep=False)
+        return Loaded(documents.l1_document(row) if row else None)
 
     return cache.Slot(tenant, Layer.L1.value, customer_id), load
 
@@ -285,26 +333,27 @@ def _l1_row(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
 
 
 def _synced(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
+    """The row after a new version; None where the core had nothing new. Errors: CORE_UNAVAILABLE."""
     try:
         written = sync_l1_from_core(tenant=tenant, customer_id=customer_id)
+    except CoreUnavailable:
+        raise
     except DatabaseError as error:
-        # The core may be another server, and away: what we have is shown, and the next miss asks again.
-        logger.warning("l1 is shown without the core, which did not answer (%s)", type(error).__name__)
-        return None
+        raise CoreUnavailable(f"the core's part of l1 could not be read ({type(error).__name__})") from error
     return _l1_row(tenant, customer_id) if written else None
 
 
 def _l2(tenant: str, customer_id: str, advisor_id: str) -> tuple[cache.Slot, Loader]:
-    def load() -> Document | None:
+    def load() -> Loaded:
         row = CustomerProfileL2.objects.filter(tenant=tenant, customer_id=customer_id, advisor_id=advisor_id).first()
-        return documents.l2_document(row) if row else None
+        return Loaded(documents.l2_document(row) if row else None)
 
     return cache.Slot(tenant, Layer.L2.value, customer_id, advisor_id), load
 
 
 def _l3(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
-    def load() -> Document | None:
+    def load() -> Loaded:
         row = CustomerProfileL3.objects.filter(tenant=tenant, customer_id=customer_id).first()
-        return documents.l3_document(row) if row else None
+        return Loaded(documents.l3_document(row) if row else None)
 
     return cache.Slot(tenant, Layer.L3.value, customer_id), load
