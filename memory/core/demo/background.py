@@ -108,10 +108,7 @@ def _spread(world: World, until: date, count: int) -> list[date]:
     """As many days as asked, one in each of as many equal stretches from the start to `until`."""
     span = (until - world.start).days + 1
     edges = [world.start + timedelta(days=span * number // max(count, 1)) for number in range(count + 1)]
-    return [
-        world.workday(first, max(first, after - timedelta(days=1)))
-        for first, after in pairwise(edges)
-    ]
+    return [world.workday(first, max(first, after - timedelta(days=1))) for first, after in pairwise(edges)]
 
 
 def _trade(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from memory.core.demo import cases_001, cases_002, cases_003, cases_004, cases_007
+from memory.core.demo import cases_001, cases_002, cases_003, cases_004, cases_005, cases_006, cases_007
 from memory.core.demo.stage import Case, Planted, Stage
 from memory.core.demo.world import World
 
-FILES = (cases_001, cases_002, cases_003, cases_004, cases_007)
+FILES = (cases_001, cases_002, cases_003, cases_004, cases_005, cases_006, cases_007)
 
 
 def in_order() -> list[Case]:

@@ -32,6 +32,7 @@ KINDS = {
 SUBTYPES = {
     "suitability_mismatch", "suitability_lowest", "suitability_confirmed", "assessment_missing", "assessment_expired",
     "concentration", "large_amount", "structuring",
+    "churning_turnover", "churning_cost", "dormant_reactivated", "fast_in_out", "size_outlier", "odd_hour",
     "elderly_high_risk", "first_complex", "assessment_upgraded", "assessment_shopping",
 }  # fmt: skip
 EVERYBODY = 400  # customers, so that every case is played and as many people again trade quietly
@@ -97,7 +98,7 @@ def test_whatever_the_seed_and_the_day_just_the_planted_violations_are_found(see
     assert quality == {row["trade_id"]: row["missing"] for row in demo.planted.data_quality}
     assert {name for violation in demo.planted.violations for name in violation["subtypes"]} == SUBTYPES
     silent = {row["trade_id"] for row in demo.planted.silent}
-    assert len(silent) >= 75
+    assert len(silent) >= 300
     assert silent <= {row["trade_id"] for row in demo.tables["trades.csv"]}
 
 
