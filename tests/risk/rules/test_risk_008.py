@@ -257,6 +257,7 @@ def test_half_of_the_advisors_own_requests() -> None:
     assert pushed([replace(others[8], at=NOON - 200 * HOUR), *others[:8], *pushes()]) == [("2026-06-15", "t8")]
     assert pushed([replace(others[8], trade_id="o0"), *others[:8], *pushes()]) == [("2026-06-15", "t8")]
     assert pushed([replace(others[8], refused=True), *others[:8], *pushes()]) == [("2026-06-15", "t8")]
+    assert pushed([replace(others[8], refused=True, trade=None), *others[:8], *pushes()]) == [("2026-06-15", "t8")]
     # one that the core does not have was made all the same; one that was cancelled is skipped
     assert pushed([replace(others[8], trade=None), *others[:8], *pushes()]) == []
     gone = replace(others[8], trade=trade(NOON, "d1", "p2", status="cancelled"))
