@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Body, Router
+from pydantic import BeforeValidator
 
 from config.base.clock import rfc3339
 from config.base.errors import DomainError
@@ -17,7 +18,7 @@ from guard.access.services import Caller
 from memory.profiles import policies, selectors, services
 from memory.profiles.documents import Document
 from memory.profiles.history import Page
-from memory.profiles.schemas import L1Own, L2Own, L3Own, Versioned
+from memory.profiles.schemas import L1Own, L2Own, L3Own, Versioned, instant
 from memory.profiles.services import Written
 
 router = Router(tags=["profiles"])
@@ -42,7 +43,17 @@ _VERSIONS = (
     "`author`, `agent`, `trace_id`, `deleted` and `changed`: names of fields that differ from the version before, as "
     "far as the reader may see them (null where that one was not kept). `next` is the next page's `before_version`."
 )
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+_DIGITS = re.compile(r"-?[0-9]{1,30}", re.ASCII)
+
+
+def _digits(value: Any) -> Any:
+    # An address has text alone; of that, pydantic would read " 1", "+1", "1.0" and "1_0" as numbers.
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise ValueError("is no whole number; send digits alone")
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_digits)]  # of a query string
 _VERSION = re.compile(r'(?:W/)?"?([0-9]{1,9})"?\Z')
 
 
@@ -74,7 +85,7 @@ def _takes(schema: type[Versioned]) -> dict[str, Any]:
     "/profiles/l1/{customer_id}", auth=_l1("read"), summary="What the customer told us", description=f"{_READ} {_PAST}"
 )
 def get_l1(
-    request: HttpRequest, customer_id: str, as_of: str | None = None, version: int | None = None
+    request: HttpRequest, customer_id: str, as_of: str | None = None, version: Number | None = None
 ) -> HttpResponse:
     return _document(
         selectors.read_l1(caller=_caller(request), customer_id=customer_id, as_of=_instant(as_of), version=version)
@@ -83,7 +94,7 @@ def get_l1(
 
 @router.get("/profiles/l1/{customer_id}/versions", auth=_l1("read"), summary="Versions of l1", description=_VERSIONS)
 def get_l1_versions(
-    request: HttpRequest, customer_id: str, limit: int = 20, before_version: int | None = None
+    request: HttpRequest, customer_id: str, limit: Number = 20, before_version: Number | None = None
 ) -> HttpResponse:
     return _page(
         selectors.versions_l1(
@@ -113,7 +124,7 @@ def put_l1(request: HttpRequest, customer_id: str, payload: dict[str, Any] = Bod
     description=f"{_READ} {_PAST}",
 )
 def get_l2(
-    request: HttpRequest, customer_id: str, advisor_id: str, as_of: str | None = None, version: int | None = None
+    request: HttpRequest, customer_id: str, advisor_id: str, as_of: str | None = None, version: Number | None = None
 ) -> HttpResponse:
     return _document(
         selectors.read_l2(
@@ -133,7 +144,7 @@ def get_l2(
     description=_VERSIONS,
 )
 def get_l2_versions(
-    request: HttpRequest, customer_id: str, advisor_id: str, limit: int = 20, before_version: int | None = None
+    request: HttpRequest, customer_id: str, advisor_id: str, limit: Number = 20, before_version: Number | None = None
 ) -> HttpResponse:
     return _page(
         selectors.versions_l2(
@@ -173,7 +184,7 @@ def put_l2(
     ),
 )  # fmt: skip
 def get_l3(
-    request: HttpRequest, customer_id: str, as_of: str | None = None, version: int | None = None
+    request: HttpRequest, customer_id: str, as_of: str | None = None, version: Number | None = None
 ) -> HttpResponse:
     return _document(
         selectors.read_l3(caller=_caller(request), customer_id=customer_id, as_of=_instant(as_of), version=version)
@@ -190,7 +201,7 @@ def get_l3(
     ),
 )
 def get_l3_versions(
-    request: HttpRequest, customer_id: str, limit: int = 20, before_version: int | None = None
+    request: HttpRequest, customer_id: str, limit: Number = 20, before_version: Number | None = None
 ) -> HttpResponse:
     return _page(
         selectors.versions_l3(
@@ -240,10 +251,8 @@ def _instant(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        if not _INSTANT.match(text):
-            raise ValueError
-        return datetime.fromisoformat(text.upper()).astimezone(UTC)
-    except (ValueError, OverflowError):
+        return instant(text)
+    except ValueError:
         shown = text[:40]
         raise DomainError(
             "INVALID_REQUEST",

@@ -1,8 +1,8 @@
 """What a profile may hold: one typed schema per writer, unknown fields refused, sizes bounded.
 
 A schema is a version of itself: `schema_version` is stored with the fields, so that a later schema can read an older
-row. Amounts are strings in JSON, instants RFC 3339 in UTC, days `YYYY-MM-DD`. A field that is null is a field that
-is not there.
+row. Amounts are strings in JSON, instants RFC 3339 in UTC, days `YYYY-MM-DD`, and nothing else is taken for one. A
+field that is null is a field that is not there.
 """
 
 from __future__ import annotations
@@ -39,10 +39,51 @@ def _plausible(moment: Any) -> Any:
     return moment
 
 
-def _no_number(value: Any) -> Any:
-    # A bare number could be seconds, milliseconds or a typing error.
-    if isinstance(value, int | float):
-        raise ValueError("is a number; send a day YYYY-MM-DD or an instant of RFC 3339")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def instant(text: str) -> dt.datetime:
+    """An instant of RFC 3339 and nothing else: digits alone could be seconds, milliseconds or a day without its marks.
+
+    Errors: ValueError.
+    """
+    if not _INSTANT.fullmatch(text):
+        raise ValueError("is no instant of RFC 3339; send one such as 2026-11-30T08:00:00Z")
+    try:
+        return dt.datetime.fromisoformat(text.upper()).astimezone(dt.UTC)
+    except OverflowError:
+        raise ValueError("is outside the years 1900 to 2200") from None
+
+
+def _as_instant(value: Any) -> Any:
+    if isinstance(value, str):
+        return instant(value)
+    if not isinstance(value, dt.datetime):  # Python callers have one already
+        raise ValueError("is no instant of RFC 3339; send one such as 2026-11-30T08:00:00Z")
+    return value
+
+
+def _as_day(value: Any) -> Any:
+    if isinstance(value, str) and _DAY.fullmatch(value):
+        return dt.date.fromisoformat(value)
+    if type(value) is not dt.date:
+        raise ValueError("is no day; send one such as 2026-11-30")
+    return value
+
+
+def _as_day_or_instant(value: Any) -> Any:
+    if isinstance(value, str):
+        return _as_day(value) if _DAY.fullmatch(value) else _as_instant(value)
+    if not isinstance(value, dt.date):
+        raise ValueError("is a day YYYY-MM-DD or an instant of RFC 3339")
+    return value
+
+
+def _one(value: Any) -> Any:
+    # Python holds True and 1.0 for 1, JSON does not.
+    if type(value) is not int:
+        raise ValueError("is a whole number, 1")
     return value
 
 
@@ -55,17 +96,17 @@ def _exact(value: Any) -> Any:
         raise ValueError('is no exact amount; send a string such as "50000.00"')
     if isinstance(value, str) and not _AMOUNT.fullmatch(value):
         raise ValueError('is no amount; send digits and at most two decimals, such as "50000.00"')
-    return value
+    return Decimal(value) if isinstance(value, str | int) else value
 
 
 Instant = Annotated[
     AwareDatetime,
-    BeforeValidator(_no_number),
+    BeforeValidator(_as_instant),
     AfterValidator(_plausible),
     PlainSerializer(rfc3339, return_type=str, when_used="json"),
 ]
-Day = Annotated[dt.date, BeforeValidator(_no_number), AfterValidator(_plausible)]
-DayOrInstant = Annotated[Day | Instant, Field(union_mode="smart")]
+Day = Annotated[dt.date, BeforeValidator(_as_day), AfterValidator(_plausible)]
+DayOrInstant = Annotated[Day | Instant, BeforeValidator(_as_day_or_instant)]
 Money = Annotated[
     Decimal,
     Field(ge=0, max_digits=18, decimal_places=2),
@@ -92,11 +133,13 @@ Fault = tuple[str, str]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    """JSON's own types, none read as another; what JSON has as text (days, instants, amounts) by our own reading."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class Versioned(Strict):
-    schema_version: Literal[1] = 1
+    schema_version: Annotated[Literal[1], BeforeValidator(_one)] = 1
 
     def stored(self) -> dict[str, Any]:
         """The fields as JSON, those that are not there left out."""

@@ -343,7 +343,14 @@ def test_pages_of_the_history() -> None:
             break
         query = f"limit=3&before_version={page['next']}"
     assert seen == [[7, 6, 5], [4, 3, 2], [1]]
-    for wrong in ("limit=0", "limit=201", "limit=x", "before_version=x"):
+    numbers = ("x", "", "true", "1.0", "%2B1", "1_0", "%201", "1%0A", "1e1", "%D9%A1")
+    for number in numbers:
+        assert make_agent("customer").get(f"{L1}?version={number}").status_code == 422, number
+    for wrong in (
+        "limit=0",
+        "limit=201",
+        *(f"{name}={one}" for name in ("limit", "before_version") for one in numbers),
+    ):
         assert customer.get(f"{L1}/versions?{wrong}").json()["code"] == "INVALID_REQUEST"
     assert customer.get(f"{L1}/versions?before_version=99999999999999999999&limit=200").status_code == 200
 

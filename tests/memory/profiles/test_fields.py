@@ -132,6 +132,14 @@ def test_a_chat_never_raises_a_risk_level(field: str) -> None:
     assert (row.event_type, row.decision, row.input_summary["fields"]) == ("profile_write", "refused", [field])
 
 
+# Digits could be seconds, milliseconds or a day without its marks; the rest is ISO 8601 and not RFC 3339.
+NEITHER = ["20271231", "1700000000", "1700000000.5", "-1", "0", "2026-W01-1", "2026-001", "2026-01-01T00:00:00", 1.5,
+           "2026-01-01T10:00Z", "2026-01-01 10:00:00Z", "2026-01-01T10:00:00+0800", "２０２６-01-01",
+           " 2026-01-01"]  # fmt: skip
+NO_DAYS = [*NEITHER, "2026-01-01T00:00:00Z", "2026-02-30"]
+NO_INSTANTS = [*NEITHER, "2026-01-01", "2026-01-01T25:00:00Z"]
+
+
 @pytest.mark.parametrize(
     ("payload", "field"),
     [
@@ -161,6 +169,14 @@ def test_a_chat_never_raises_a_risk_level(field: str) -> None:
         ({"goals": [{"kind": "house", "date": "9999-12-31"}]}, "goals.0.date"),
         ({"language": "a b"}, "language"),
         ({"schema_version": 2}, "schema_version"),
+        ({"schema_version": True}, "schema_version"),
+        ({"schema_version": 1.0}, "schema_version"),
+        ({"occupation": b"cook"}, "occupation"),
+        ({"goals": ({"kind": "house"},)}, "goals"),
+        *(({"goals": [{"kind": "house", "date": wrong}]}, "goals.0.date") for wrong in NO_DAYS),
+        *(({"liquidity_needs": [{"amount": "1", "by": wrong}]}, "liquidity_needs.0.by") for wrong in NO_DAYS),
+        *(({"consents": [{"purpose": "x", "granted_at": wrong}]}, "consents.0.granted_at") for wrong in NO_INSTANTS),
+        *(({"do_not_contact": {"until": wrong}}, "do_not_contact.until") for wrong in NEITHER),
     ],
 )
 def test_a_wrong_field_is_named_and_nothing_is_written(payload: dict[str, Any], field: str) -> None:
@@ -170,6 +186,18 @@ def test_a_wrong_field_is_named_and_nothing_is_written(payload: dict[str, Any], 
     assert refusal.value.extra["errors"][0]["field"] == field
     assert not CustomerProfileL1.objects.exists()
     assert not AuditLog.objects.exists()
+
+
+@pytest.mark.parametrize("wrong", NEITHER)
+def test_a_restriction_ends_on_the_day_that_was_written(wrong: Any) -> None:
+    make_alert()
+    for name in ("since", "until"):
+        with pytest.raises(DomainError) as refusal:
+            write_l3({"restrictions": [{"code": "no_new_purchase", "visibility": "public", name: wrong}]})
+        assert refusal.value.extra["errors"][0]["field"] == f"restrictions.0.{name}"
+    with pytest.raises(DomainError) as refusal:
+        write_l3({"valid_until": wrong})
+    assert refusal.value.extra["errors"][0]["field"] == "valid_until"
 
 
 def test_an_amount_is_a_string_and_a_whole_number_becomes_one() -> None:
