@@ -160,6 +160,13 @@ def test_what_left_before_in_the_week_is_gone_and_the_share_is_of_the_lot_as_bou
     assert (hit.figures["fast_in_out"]["lot_trade_id"], hit.figures["fast_in_out"]["share"]) == ("c", "0.800000")
 
 
+def test_a_lot_that_is_gone_to_the_last_unit_is_passed() -> None:
+    trades = [lot("b", 3 * DAY, 100), lot("c", 2 * DAY, 100), lot("d", DAY, 100, trade_type="transfer_out")]
+    [hit] = unusual([*trades, sale(80)])
+    assert hit.figures["fast_in_out"]["lot_trade_id"] == "c"
+    assert scores([*trades, sale("79.9")]) == []
+
+
 def test_two_sales_that_together_take_it_are_no_hit() -> None:
     half = lot("r", timedelta(hours=1), 50, amount=100_000, trade_type="sell")
     assert scores([lot("b", DAY, 100), half, sale(50)]) == []
