@@ -245,6 +245,7 @@ CELERY_BEAT_SCHEDULE = {
     "tell-budgets": {"task": "guard.admission.tell_budgets", "schedule": 0.5, "options": {"expires": 5}},
     "sweep-blocks": {"task": "guard.admission.sweep", "schedule": 5.0, "options": {"expires": 15}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
+    "escalate-alerts": {"task": "risk.alerts.escalate", "schedule": 10.0, "options": {"expires": 30}},
     "scan-conduct": {"task": "risk.conduct.scan", "schedule": 5.0, "options": {"expires": 30}},
 }
 CELERY_TIMEZONE = "UTC"

@@ -13,7 +13,7 @@ class RiskConfig(AppConfig):
         from memory.core.importer import on_assignments_changed, on_facts_changed
         from memory.profiles.restrictions import register_confirmed_alert_resolver
         from memory.profiles.snapshots.limits import register_concentration_limits
-        from risk.alerts import keeping
+        from risk.alerts import deadlines, keeping
         from risk.alerts.selectors import has_confirmed_alert
         from risk.calendar.services import on_days_changed
         from risk.conduct.campaigns import day_changed
@@ -31,4 +31,5 @@ class RiskConfig(AppConfig):
         on_facts_changed(customers_changed)
         on_assignments_changed(customers_changed)
         on_days_changed(day_changed)
+        on_days_changed(deadlines.days_changed)
         user_logged_out.connect(tell_signed_out, dispatch_uid="risk.feed.signed_out")

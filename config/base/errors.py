@@ -55,6 +55,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "ALERT_CONFLICT": ErrorKind(409, "another officer acted on this alert first"),
     "KEY_ROTATED": ErrorKind(409, "another key has taken this one's place already; rotate that one"),
     "DEAD_LETTER_CONFLICT": ErrorKind(409, "the dead letter was decided already, or its reason still stands"),
+    "FOUR_EYES": ErrorKind(403, "who proposed a disposition cannot approve it"),
     "INVALID_TRANSITION": ErrorKind(409, "the alert's status does not allow this action"),
     "IDEMPOTENCY_IN_FLIGHT": ErrorKind(409, "the request with this Idempotency-Key is still at work; try again"),
     "IDEMPOTENCY_ANSWER_GONE": ErrorKind(409, "the work of this Idempotency-Key was done; its answer was not kept"),

@@ -28,6 +28,9 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         *OFFICERS_ACTS,
         "risk.view_riskalert",
         "risk.dispose_alert",
+        # A second officer approves what the first has proposed; who may be that can be taken from the role and granted
+        # by name.
+        "risk.review_alert",
         "guard.unmask_customer",
         # What the house itself promotes is no advisor's pushing: to say so decides about cases to come.
         "risk.view_campaign",

@@ -22,6 +22,4 @@ def _rows(model: Any) -> Callable[[Subject], int]:
 def register_own() -> None:
     for model in (RiskAlert, RiskAlertHit):
         register_kept(Kept(model._meta.db_table, f"alerts, with what was decided about them: {EVIDENCE}", _rows(model)))
-    register_kept(
-        Kept(TradeRequest._meta.db_table, f"trades that advisors asked for: {EVIDENCE}", _rows(TradeRequest))
-    )
+    register_kept(Kept(TradeRequest._meta.db_table, f"trades that advisors asked for: {EVIDENCE}", _rows(TradeRequest)))

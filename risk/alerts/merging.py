@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from config.base.clock import business_date, now
-from risk.alerts.models import DISPOSED, AlertStatus, AlertType, RiskAlert, RiskAlertHit
+from risk.alerts.deadlines import set_deadlines
+from risk.alerts.levels import raise_level, record_level
+from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
 from risk.feed.events import tell_alert, tell_update
 from risk.rules.hit import DATA_QUALITY, Hit
@@ -53,12 +55,15 @@ def _subject_of(hit: Hit) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """The alert (locked) that a hit goes to. anchor: what the hit holds, None for a repeat."""
+    """The alert (locked) that a hit goes to. anchor: what the hit holds, None for a repeat. raised: what its opening
+    has set of its level."""
 
     alert: RiskAlert
     anchor: str | None
     opened: bool = False
     after_disposition: bool = False
+    quieted: bool = False
+    raised: tuple[str, ...] = ()
 
 
 def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str) -> Place:
@@ -70,8 +75,10 @@ def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str)
     1. A new revision stays with the alert of the finding that it revises.
     2. The day's anchor is taken: its alert, or the follow-up that takes the rest; where that is disposed, marked
        `after_disposition`, unless the score calls for the one follow-up.
-    3. Otherwise the customer's one pending alert, for 7 days after its opening.
-    4. Otherwise a new alert.
+    3. Otherwise an alert whose disposition began a quiet period of this customer, rule and product, unless the score
+       is higher by FOLLOW_UP_MARGIN. The hit takes no anchor there, for another product's that day is not quiet.
+    4. Otherwise the customer's one pending alert, for 7 days after its opening.
+    5. Otherwise a new alert.
     """
     anchor = anchor_of(hit)
     # 1, 2
@@ -87,11 +94,15 @@ def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str)
             return Place(alert, anchor=None, after_disposition=alert.status in DISPOSED)
         reopens = alert.status in (AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED)
         if reopens and hit.score >= alert.score + FOLLOW_UP_MARGIN:
-            opened = _open(tenant=tenant, hit=hit, trace_id=trace_id, parent=alert)
-            return Place(opened, anchor=f"{anchor}:f", opened=True)
+            opened, raised = _open(tenant=tenant, hit=hit, trace_id=trace_id, parent=alert)
+            return Place(opened, anchor=f"{anchor}:f", opened=True, raised=raised)
         # A revision whose day differs from its first one's leaves that day's anchor to a finding of that day.
         return Place(alert, anchor=None, after_disposition=True)
     # 3
+    quiet = _quieting(tenant, hit)
+    if quiet is not None:
+        return Place(quiet, anchor=None, after_disposition=True, quieted=True)
+    # 4
     slot = merge_slot_of(hit)
     if slot is not None:
         pending = RiskAlert.objects.select_for_update().filter(tenant=tenant, merge_slot=slot).first()
@@ -99,14 +110,16 @@ def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str)
             if pending.status == AlertStatus.PENDING and not _merging_is_over(pending, now()):
                 return Place(pending, anchor=anchor)
             RiskAlert.objects.filter(pk=pending.pk).update(merge_slot=None)
-    # 4
-    return Place(_open(tenant=tenant, hit=hit, trace_id=trace_id, parent=None), anchor=anchor, opened=True)
+    # 5
+    opened, raised = _open(tenant=tenant, hit=hit, trace_id=trace_id, parent=None)
+    return Place(opened, anchor=anchor, opened=True, raised=raised)
 
 
 def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
     """Recounts a locked, open alert from its live hits and tells of it. The score only rises.
 
-    Told as an `alert` when a subtype was added or the band rose, as an `update` otherwise.
+    Told as an `alert` when a subtype was added, the band rose or a level was reached, as an `update` otherwise. A
+    higher band has shorter limits.
     """
     hits = list(RiskAlertHit.objects.filter(alert=alert, live_key__isnull=False).order_by("detected_at", "id"))
     pattern = alert.alert_type == AlertType.PATTERN
@@ -118,7 +131,8 @@ def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
     )
     score = max(alert.score, counted)
     subtypes = _appended(alert.subtypes, [subtype for hit in hits for subtype in hit.subtypes])
-    news = len(subtypes) > len(alert.subtypes) or band(score) != band(alert.score)
+    rose = band(score) != band(alert.score)
+    news = len(subtypes) > len(alert.subtypes) or rose
     alert.score = score
     alert.subtypes = subtypes
     alert.rule_ids = _appended(alert.rule_ids, [hit.rule_id for hit in hits])
@@ -127,8 +141,13 @@ def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
         alert.payload = {**alert.payload, "patterns": _appended([], [pattern_of(hit.figures) for hit in hits])}
     alert.version += 1
     alert.updated_at = now()
-    alert.save(update_fields=["score", "subtypes", "rule_ids", "hit_count", "payload", "version", "updated_at"])
-    if news and told:
+    limits = set_deadlines(alert) if rose else ()
+    # A hit that is gone raises nothing: what time raises, the sweep finds.
+    raised = raise_level(alert, rules=[hit.rule_id for hit in hits], at=alert.updated_at) if told else ()
+    counts = ("score", "subtypes", "rule_ids", "hit_count", "payload", "version", "updated_at")
+    alert.save(update_fields={*counts, *limits, *raised})
+    record_level(alert, raised, trace_id=trace_id)
+    if (news and told) or raised:
         tell_alert(alert, trace_id=trace_id)
     else:
         tell_update(alert)
@@ -142,18 +161,38 @@ def _locked(alert_id: str) -> RiskAlert:
     return RiskAlert.objects.select_for_update().get(pk=alert_id)
 
 
+def _quieting(tenant: str, hit: Hit) -> RiskAlert | None:
+    """The alert (locked) that a hit is only noted on, because an officer has asked for quiet. One query, two if so."""
+    if alert_type_of(hit.rule_id) != AlertType.EVENT or not hit.customer_id:
+        return None
+    at = now()
+    judged = RiskAlertHit.objects.filter(
+        tenant=tenant, customer_id=hit.customer_id, rule_id=hit.rule_id, product_id=hit.product_id,
+        alert_version__isnull=False, alert__quiet_until__gt=at,
+    ).exclude(state=HitState.SUPERSEDED)  # fmt: skip
+    found = judged.order_by("-alert__disposed_at", "-id").values_list("alert_id", flat=True).first()
+    if found is None:
+        return None
+    alert = _locked(found)
+    # Under the lock: somebody may have reopened it meanwhile.
+    quiet = alert.status in (AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED) and alert.quiet_until is not None
+    return alert if quiet and hit.score < alert.score + FOLLOW_UP_MARGIN else None
+
+
 def _merging_is_over(alert: RiskAlert, at: datetime) -> bool:
     return at >= alert.opened_at + timedelta(days=MERGE_DAYS)
 
 
-def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> RiskAlert:
+def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> tuple[RiskAlert, tuple[str, ...]]:
+    """The new alert with its limits and its level, and what `raise_level` says of the latter."""
     slot = merge_slot_of(hit)
     if parent is not None and slot is not None and RiskAlert.objects.filter(tenant=tenant, merge_slot=slot).exists():
         # A follow-up is opened even where the customer has another pending alert: that one keeps the slot.
         slot = None
     kind = alert_type_of(hit.rule_id)
     pattern = kind == AlertType.PATTERN
-    return RiskAlert.objects.create(
+    at = now()
+    alert = RiskAlert(
         tenant=tenant,
         alert_type=kind,
         customer_id="" if pattern else hit.customer_id,
@@ -165,7 +204,13 @@ def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> 
         payload=_payload_of(hit, pattern),
         trace_id=trace_id,
         parent=parent,
+        opened_at=at,
+        updated_at=at,
     )
+    set_deadlines(alert)
+    raised = raise_level(alert, rules=[hit.rule_id], at=at)
+    alert.save(force_insert=True)
+    return alert, raised
 
 
 def _payload_of(hit: Hit, pattern: bool) -> dict[str, Any]:

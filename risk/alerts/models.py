@@ -63,6 +63,14 @@ class DispositionCode(models.TextChoices):
 CODE_LETTER = {AlertStatus.CONFIRMED: "C", AlertStatus.FALSE_POSITIVE: "F", AlertStatus.CLOSED: "K"}
 
 
+class WokenBy(models.TextChoices):
+    """Why an alert that was put aside is back."""
+
+    TIME = "time", _("its time has come")
+    LEVEL = "level", _("it was escalated")
+    OFFICER = "officer", _("an officer took it up again")
+
+
 class RiskAlert(models.Model):
     """One case for an officer: a customer's merged hits, or an advisor's conduct of one day.
 
@@ -102,7 +110,35 @@ class RiskAlert(models.Model):
         on_delete=models.PROTECT, related_name="+",
     )  # fmt: skip
     disposed_at = models.DateTimeField(_("disposed"), null=True, blank=True)
+    # When an officer last called it a violation; stays when its follow-up is done, goes when it is reopened.
+    confirmed_at = models.DateTimeField(_("confirmed"), null=True, blank=True)
+    # Until then the same customer, rule and product open no new alert (RISK.md 3, "Quiet period").
+    quiet_until = models.DateTimeField(_("quiet until"), null=True, blank=True)
+    # A disposition that waits for a second officer, while the status is `escalated`; kept when it was approved.
+    proposed_status = models.CharField(
+        _("proposed outcome"), max_length=16, choices=AlertStatus, blank=True, default=""
+    )
+    proposed_code = models.CharField(_("proposed code"), max_length=3, choices=DispositionCode, blank=True, default="")
+    proposed_text = models.TextField(_("proposed reason"), blank=True, default="")
+    proposed_quiet_days = models.PositiveSmallIntegerField(_("proposed quiet period"), default=0)
+    proposed_hash = models.CharField(_("evidence that was judged"), max_length=64, blank=True, default="")
+    proposed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, verbose_name=_("proposed by"), null=True, blank=True,
+        on_delete=models.PROTECT, related_name="+",
+    )  # fmt: skip
+    proposed_at = models.DateTimeField(_("proposed"), null=True, blank=True)
+    # Two officers have decided about it: once reopened, it takes two again.
+    four_eyes = models.BooleanField(_("four eyes"), default=False)
+    # Put aside by an officer. The clock runs on.
+    snoozed_until = models.DateTimeField(_("snoozed until"), null=True, blank=True)
+    woken_at = models.DateTimeField(_("woken"), null=True, blank=True)
+    woken_by = models.CharField(_("woken because"), max_length=8, choices=WokenBy, blank=True, default="")
+    # By when to claim and to dispose (RISK.md 3, "Escalation"), for sorting and for the sweep. Empty where there is no
+    # limit (low alerts need no claim, faults in the data neither), and until the next sweep where holidays changed.
+    claim_due_at = models.DateTimeField(_("to be claimed by"), null=True, blank=True)
+    dispose_due_at = models.DateTimeField(_("to be disposed of by"), null=True, blank=True)
     opened_at = models.DateTimeField(_("opened"), default=now)
+    reopened_at = models.DateTimeField(_("reopened"), null=True, blank=True)
     updated_at = models.DateTimeField(_("updated"), default=now)
 
     class Meta:
@@ -113,6 +149,7 @@ class RiskAlert(models.Model):
         ordering = ["-opened_at"]
         permissions = [
             ("dispose_alert", _("May claim and dispose of alerts")),
+            ("review_alert", _("May approve another officer's disposition")),
             ("view_data_quality", _("May see alerts about faults in the data")),
         ]
         constraints = [
@@ -128,6 +165,13 @@ class RiskAlert(models.Model):
             models.Index(fields=["tenant", "opened_at", "alert_id"], name="risk_alert_opened"),
             # an advisor's alerts: search, and earlier conduct on the alert page
             models.Index(fields=["tenant", "advisor_id", "-opened_at"], name="risk_alert_advisor"),
+            # the sweep of escalations over every tenant, and a queue sorted by due
+            models.Index(fields=["status", "tenant", "dispose_due_at"], name="risk_alert_dispose_due"),
+            models.Index(fields=["status", "tenant", "claim_due_at"], name="risk_alert_claim_due"),
+            # whether the same was confirmed of a customer before
+            models.Index(fields=["tenant", "customer_id", "confirmed_at"], name="risk_alert_confirmed"),
+            # the sweep of alerts whose time aside is over
+            models.Index(fields=["snoozed_until"], name="risk_alert_snoozed"),
         ]
 
     def __str__(self) -> str:
@@ -146,7 +190,9 @@ class RiskAlertHit(models.Model):
 
     live_key: the evidence key while this revision is the live one, NULL otherwise; unique per tenant and rule, so
     that two scanners cannot both record the same finding. anchor: customer:rule:business day on the first hit of
-    that day, NULL on repeats; unique per tenant: it decides which alert the day's repeats join.
+    that day, NULL on repeats; unique per tenant: it decides which alert the day's repeats join. alert_version: the
+    alert's version with which it came, so that an officer who saw an earlier one is told of it; NULL while it is no
+    part of what was judged, because it came after the disposition.
     """
 
     tenant = IdField(_("tenant"), default="default")
@@ -159,6 +205,7 @@ class RiskAlertHit(models.Model):
     anchor = IdField(max_length=200, null=True, blank=True, editable=False)
     state = models.CharField(_("state"), max_length=12, choices=HitState, default=HitState.LIVE)
     after_disposition = models.BooleanField(_("after disposition"), default=False)
+    alert_version = models.PositiveIntegerField(_("since version"), null=True, blank=True, default=1)
     customer_id = IdField(_("customer"))
     advisor_id = IdField(_("advisor"), blank=True, default="")
     product_id = IdField(_("product"), blank=True, default="")

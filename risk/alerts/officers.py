@@ -1,4 +1,4 @@
-"""What officers do with an alert: claim, release, dispose, reopen, note.
+"""What officers do with an alert: claim, assign, release, dispose, reopen, note.
 
 Each act is one transaction: a conditional update on status and version that must change one row, the
 `alert_action`, the audit row and the outbox row. Whoever comes second is told who was first.
@@ -6,46 +6,56 @@ Each act is one transaction: a conditional update on status and version that mus
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from config.base.clock import now, rfc3339
-from config.base.db import retry_conflicts
+from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.trace import current_trace_id
 from guard.access.roles import may, tenant_of
-from guard.audit import told
-from guard.audit.models import ActorType, Decision, EventType
-from guard.audit.services import record
+from guard.audit.models import Decision
+from risk.alerts.acting import (
+    DISPOSE,
+    SERIOUS_SCORE,
+    TEXT_MAX,
+    TEXT_MIN,
+    TEXT_MIN_SERIOUS,
+    TRANSITIONS,
+    act,
+    admit,
+    checked_text,
+    conflict,
+    expect,
+    find,
+    move,
+    refuse_transition,
+)
+from risk.alerts.deadlines import set_deadlines
+from risk.alerts.merging import rescore
 from risk.alerts.models import (
     CODE_LETTER,
     DISPOSED,
     AlertAction,
     AlertStatus,
+    AlertType,
     DispositionCode,
+    EscalationLevel,
     RiskAlert,
     RiskAlertHit,
 )
 from risk.feed.events import tell_update
 
-DISPOSE = "risk.dispose_alert"
+__all__ = [
+    "DISPOSE", "QUIET_DAYS", "SERIOUS_SCORE", "TEXT_MAX", "TEXT_MIN", "TEXT_MIN_SERIOUS", "TRANSITIONS", "Judgement",
+    "add_note", "assign", "claim", "dispose", "needs_four_eyes", "release", "reopen",
+]  # fmt: skip
 
-TEXT_MIN = 10  # characters of reason for any disposition ...
-TEXT_MIN_SERIOUS = 30  # ... for `confirmed`, and from this score on
-SERIOUS_SCORE = 60
-TEXT_MAX = 4000
-
-# RISK.md 3. What leads to `escalated` and out of it belongs to the four eyes.
-TRANSITIONS: dict[str, frozenset[str]] = {
-    AlertStatus.PENDING: frozenset({AlertStatus.IN_REVIEW}),
-    AlertStatus.IN_REVIEW: frozenset({AlertStatus.PENDING, *DISPOSED}),
-    AlertStatus.CONFIRMED: frozenset({AlertStatus.CLOSED, AlertStatus.IN_REVIEW}),
-    AlertStatus.FALSE_POSITIVE: frozenset({AlertStatus.IN_REVIEW}),
-    AlertStatus.CLOSED: frozenset({AlertStatus.IN_REVIEW}),
-}
+FOUR_EYES_SCORE = 80
+QUIET_DAYS = (0, 7, 30)
 _DECISION_OF_STATUS = {
     AlertStatus.CONFIRMED: Decision.CONFIRMED,
     AlertStatus.FALSE_POSITIVE: Decision.FALSE_POSITIVE,
@@ -58,14 +68,38 @@ def claim(*, alert_id: str, officer: User, version: int | None = None) -> RiskAl
 
     Errors: FORBIDDEN, ALERT_NOT_FOUND, ALERT_CONFLICT, VERSION_CONFLICT, INVALID_TRANSITION.
     """
-    tenant = _admit(officer, "claim", alert_id)
+    tenant = admit(officer, "claim", alert_id)
 
     def work(alert: RiskAlert) -> None:
-        _expect(alert, {AlertStatus.PENDING}, "claimed")
-        _claim(alert, officer)
+        expect(alert, {AlertStatus.PENDING}, "claimed")
+        take(alert, officer)
         tell_update(alert)
 
-    return _act(tenant, alert_id, version, work)
+    return act(tenant, alert_id, version, work)
+
+
+def assign(*, alert_id: str, officer: User, to: User, version: int | None = None, text: str = "") -> RiskAlert:
+    """pending or in_review -> in_review with `to` as the assignee, by any officer: the work of one who is away goes on.
+
+    Errors: as `claim`, and INVALID_REQUEST where `to` may not dispose of the tenant's alerts, or has this one already.
+    """
+    tenant = admit(officer, "assign", alert_id)
+    text = checked_text(text, minimum=0)
+    if not may(to, DISPOSE) or tenant_of(to) != tenant:
+        raise DomainError("INVALID_REQUEST", "an alert is assigned to an officer of its tenant", field="to")
+
+    def work(alert: RiskAlert) -> None:
+        expect(alert, {AlertStatus.PENDING, AlertStatus.IN_REVIEW}, "assigned")
+        if alert.assignee_id == to.pk and alert.status == AlertStatus.IN_REVIEW:
+            raise DomainError("INVALID_REQUEST", f"{to.get_username()} has this alert already", field="to")
+        move(
+            alert, AlertStatus.IN_REVIEW, officer,
+            action="assign", decision=Decision.ASSIGNED, text=text, changes={"assignee": to},
+            summary={"to_officer": to.get_username()},
+        )  # fmt: skip
+        tell_update(alert)
+
+    return act(tenant, alert_id, version, work)
 
 
 def release(*, alert_id: str, officer: User, version: int | None = None, text: str = "") -> RiskAlert:
@@ -74,83 +108,144 @@ def release(*, alert_id: str, officer: User, version: int | None = None, text: s
     It does not take further hits again: its evidence has been looked at.
     Errors: as `claim`.
     """
-    tenant = _admit(officer, "release", alert_id)
-    text = _text(text, minimum=0)
+    tenant = admit(officer, "release", alert_id)
+    text = checked_text(text, minimum=0)
 
     def work(alert: RiskAlert) -> None:
-        _expect(alert, {AlertStatus.IN_REVIEW}, "released")
-        _move(
+        expect(alert, {AlertStatus.IN_REVIEW}, "released")
+        move(
             alert, AlertStatus.PENDING, officer,
             action="release", decision=Decision.RELEASED, text=text, changes={"assignee": None},
         )  # fmt: skip
         tell_update(alert)
 
-    return _act(tenant, alert_id, version, work)
+    return act(tenant, alert_id, version, work)
 
 
-def dispose(*, alert_id: str, officer: User, version: int, to_status: str, code: str, text: str) -> RiskAlert:
+@dataclass(frozen=True)
+class Judgement:
+    """A disposition as an officer gives it; checked as far as it can be without the alert.
+
+    quiet_days: of false_positive and closed: for so long the same customer, rule and product open no new alert.
+    """
+
+    status: AlertStatus
+    code: str
+    text: str
+    quiet_days: int = 0
+
+    @classmethod
+    def of(cls, to_status: str, code: str, text: str, quiet_days: int = 0) -> Judgement:
+        """Errors: INVALID_REQUEST for a status, code, text or period that does not do, with the way out."""
+        if to_status not in CODE_LETTER:
+            raise DomainError(
+                "INVALID_REQUEST",
+                f"status {str(to_status)[:20]!r} is no disposition; use {', '.join(s.value for s in DISPOSED)}",
+                field="to_status",
+            )
+        status = AlertStatus(to_status)
+        letter = CODE_LETTER[status]
+        if code not in DispositionCode.values or not code.startswith(letter):
+            fitting = ", ".join(value for value in DispositionCode.values if value.startswith(letter))
+            said = f"code {str(code)[:8]!r} does not go with {status.value}; use {fitting}"
+            raise DomainError("INVALID_REQUEST", said, field="code")
+        if quiet_days not in QUIET_DAYS or (quiet_days and status == AlertStatus.CONFIRMED):
+            said = "a quiet period is 0, 7 or 30 days, and none where a violation is confirmed"
+            raise DomainError("INVALID_REQUEST", said, field="quiet_days")
+        minimum = TEXT_MIN_SERIOUS if status == AlertStatus.CONFIRMED else TEXT_MIN
+        return cls(status, code, checked_text(text, minimum=minimum), quiet_days)
+
+    def check(self, alert: RiskAlert) -> None:
+        """Errors: INVALID_REQUEST for what does not do for this alert."""
+        if alert.score >= SERIOUS_SCORE:
+            checked_text(self.text, minimum=TEXT_MIN_SERIOUS, why=f" because the score is {alert.score}")
+        if self.quiet_days and alert.alert_type != AlertType.EVENT:
+            said = "reports are a duty, and conduct is an advisor's: neither has a quiet period"
+            raise DomainError("INVALID_REQUEST", said, field="quiet_days")
+
+    def columns(self, officer: User) -> dict[str, Any]:
+        """What a disposition leaves on the alert."""
+        at = now()
+        found: dict[str, Any] = {
+            "disposition_code": self.code,
+            "disposition_text": self.text,
+            "disposed_by": officer,
+            "disposed_at": at,
+            "quiet_until": at + timedelta(days=self.quiet_days) if self.quiet_days else None,
+        }
+        return {**found, "confirmed_at": at} if self.status == AlertStatus.CONFIRMED else found
+
+
+def needs_four_eyes(alert: RiskAlert) -> bool:
+    """Whether a first disposition is only a proposal: from score 80 on, at LEVEL_2, or reopened after four eyes."""
+    critical = alert.score >= FOUR_EYES_SCORE or alert.escalation_level == EscalationLevel.LEVEL_2
+    return (critical or alert.four_eyes) and alert.alert_type != AlertType.DATA_QUALITY
+
+
+def dispose(
+    *,
+    alert_id: str,
+    officer: User,
+    version: int,
+    evidence_hash: str,
+    to_status: str,
+    code: str,
+    text: str,
+    quiet_days: int = 0,
+) -> RiskAlert:
     """in_review -> confirmed, false_positive or closed; confirmed -> closed when the follow-up is done.
 
     1. Who may: permission `risk.dispose_alert`; an alert in review is its assignee's.
     2. The code fits the status (C confirmed, F false positive, K closed); the text has 10 characters, 30 for
        confirmed or from score 60 on.
-    3. From pending it is claimed first, in the same transaction.
-    4. Conditional update on status and version; action, audit row and outbox row with it.
+    3. `evidence_hash` (risk.alerts.evidence) is that of the evidence as it stands.
+    4. From pending it is claimed first, in the same transaction.
+    5. Where it takes four eyes (needs_four_eyes) the alert becomes `escalated`, with this as the proposal.
+    6. Conditional update on status and version; action, audit row and outbox row with it.
 
-    Errors: as `claim`, and INVALID_REQUEST for a status, code or text that does not do.
+    Errors: as `claim`; VERSION_CONFLICT with `new_hits` where there is other evidence; INVALID_REQUEST for a status,
+    code, text or quiet period that does not do.
     """
-    tenant = _admit(officer, "dispose", alert_id)
-    if to_status not in CODE_LETTER:
-        raise DomainError(
-            "INVALID_REQUEST",
-            f"status {str(to_status)[:20]!r} is no disposition; use {', '.join(s.value for s in DISPOSED)}",
-            field="to_status",
-        )
-    status = AlertStatus(to_status)
-    letter = CODE_LETTER[status]
-    if code not in DispositionCode.values or not code.startswith(letter):
-        fitting = ", ".join(value for value in DispositionCode.values if value.startswith(letter))
-        raise DomainError(
-            "INVALID_REQUEST", f"code {str(code)[:8]!r} does not go with {status.value}; use {fitting}", field="code"
-        )
-    text = _text(text, minimum=TEXT_MIN_SERIOUS if status == AlertStatus.CONFIRMED else TEXT_MIN)
+    tenant = admit(officer, "dispose", alert_id)
+    judgement = Judgement.of(to_status, code, text, quiet_days)
 
     def work(alert: RiskAlert) -> None:
+        if alert.status == AlertStatus.ESCALATED:
+            raise conflict(alert, alert.version)
         claimed = AlertStatus.IN_REVIEW if alert.status == AlertStatus.PENDING else alert.status
-        if status not in TRANSITIONS.get(claimed, frozenset()):
-            _refuse_transition(alert, status.value)
+        if judgement.status not in TRANSITIONS.get(claimed, frozenset()):
+            refuse_transition(alert, judgement.status.value)
         if alert.status == AlertStatus.IN_REVIEW and alert.assignee_id != officer.pk:
-            raise _conflict(alert, alert.version)
-        if alert.score >= SERIOUS_SCORE:
-            _text(text, minimum=TEXT_MIN_SERIOUS, why=f" because the score is {alert.score}")
+            raise conflict(alert, alert.version)
+        judgement.check(alert)
         if alert.status == AlertStatus.PENDING:
-            _claim(alert, officer)
-        _move(
-            alert, status, officer,
-            action="dispose", decision=_DECISION_OF_STATUS[status], code=code, text=text,
-            changes={
-                "disposition_code": code,
-                "disposition_text": text,
-                "disposed_by": officer,
-                "disposed_at": now(),
-            },
-        )  # fmt: skip
+            take(alert, officer)
+        if alert.status == AlertStatus.IN_REVIEW and needs_four_eyes(alert):
+            put_forward(alert, officer, judgement, evidence_hash)
+        else:
+            move(
+                alert, judgement.status, officer,
+                action="dispose", decision=_DECISION_OF_STATUS[judgement.status],
+                code=judgement.code, text=judgement.text, changes=judgement.columns(officer),
+                summary={"evidence": evidence_hash, "quiet_days": judgement.quiet_days},
+            )  # fmt: skip
         tell_update(alert)
 
-    return _act(tenant, alert_id, version, work)
+    return act(tenant, alert_id, version, work, seen_hash=evidence_hash)
 
 
 def reopen(*, alert_id: str, officer: User, version: int, text: str) -> RiskAlert:
     """confirmed, false_positive or closed -> in_review with `officer`, for a reason of at least 10 characters.
 
-    The disposition stays in the timeline and leaves the alert. Errors: as `claim`, and INVALID_REQUEST.
+    The disposition stays in the timeline and leaves the alert, with its quiet period; the clock starts anew. What has
+    come after the disposition is evidence from now on. Errors: as `claim`, and INVALID_REQUEST.
     """
-    tenant = _admit(officer, "reopen", alert_id)
-    text = _text(text, minimum=TEXT_MIN)
+    tenant = admit(officer, "reopen", alert_id)
+    text = checked_text(text, minimum=TEXT_MIN)
 
     def work(alert: RiskAlert) -> None:
-        _expect(alert, set(DISPOSED), "reopened")
-        _move(
+        expect(alert, set(DISPOSED), "reopened")
+        move(
             alert, AlertStatus.IN_REVIEW, officer,
             action="reopen", decision=Decision.REOPENED, text=text,
             changes={
@@ -159,11 +254,20 @@ def reopen(*, alert_id: str, officer: User, version: int, text: str) -> RiskAler
                 "disposition_text": "",
                 "disposed_by": None,
                 "disposed_at": None,
+                "confirmed_at": None,
+                "quiet_until": None,
+                "reopened_at": now(),
+                **no_proposal(),
             },
         )  # fmt: skip
-        tell_update(alert)
+        alert.save(update_fields=set_deadlines(alert))
+        late = RiskAlertHit.objects.filter(alert=alert, alert_version=None)
+        if late.update(alert_version=alert.version + 1):
+            rescore(alert, trace_id=current_trace_id())
+        else:
+            tell_update(alert)
 
-    return _act(tenant, alert_id, version, work)
+    return act(tenant, alert_id, version, work)
 
 
 def add_note(*, alert_id: str, officer: User, text: str) -> AlertAction:
@@ -171,10 +275,10 @@ def add_note(*, alert_id: str, officer: User, text: str) -> AlertAction:
 
     Errors: FORBIDDEN, ALERT_NOT_FOUND, INVALID_REQUEST for an empty text.
     """
-    tenant = _admit(officer, "note", alert_id)
-    text = _text(text, minimum=1)
+    tenant = admit(officer, "note", alert_id)
+    text = checked_text(text, minimum=1)
     with transaction.atomic():
-        alert = _find(tenant, alert_id)
+        alert = find(tenant, alert_id)
         action = AlertAction.objects.create(
             alert=alert,
             action="note",
@@ -192,178 +296,41 @@ def add_note(*, alert_id: str, officer: User, text: str) -> AlertAction:
 # --- the parts ----------------------------------------------------------------------------------------------------
 
 
-def _admit(officer: User, action: str, alert_id: str) -> str:
-    """The officer's tenant. Errors: FORBIDDEN, with an audit row that stays whatever happens to the caller's work.
-
-    risk_manager looks and does not touch, and neither does whoever only runs the system.
-    """
-    tenant = tenant_of(officer)
-    if may(officer, DISPOSE):
-        return tenant
-    record(
-        tenant=tenant,
-        event_type=EventType.AUTHZ,
-        decision=Decision.FORBIDDEN,
-        actor_type=ActorType.STAFF,
-        actor_id=officer.get_username(),
-        object_type="risk_alert",
-        object_id=told.object_id(tenant, alert_id),
-        code="FORBIDDEN",
-        input_summary={"code": "FORBIDDEN", "action": action, "permission": DISPOSE},
-    )
-    raise DomainError("FORBIDDEN", f"to {action} alerts needs the permission {DISPOSE} (role risk_officer)")
-
-
-def _text(text: str, *, minimum: int, why: str = "") -> str:
-    """Errors: INVALID_REQUEST that tells how long it is and how long it must be."""
-    text = text.strip()
-    if len(text) < minimum:
-        raise DomainError(
-            "INVALID_REQUEST",
-            f"the text has {len(text)} characters; it needs at least {minimum}{why}",
-            field="text",
-            minimum=minimum,
-        )
-    if len(text) > TEXT_MAX:
-        raise DomainError(
-            "INVALID_REQUEST", f"the text has {len(text)} characters; at most {TEXT_MAX} are kept", field="text"
-        )
-    return text
-
-
-def _find(tenant: str, alert_id: str, *, lock: bool = False) -> RiskAlert:
-    rows = RiskAlert.objects.select_for_update() if lock else RiskAlert.objects.all()
-    alert = rows.filter(tenant=tenant, alert_id=alert_id).first()
-    if alert is None:
-        raise DomainError("ALERT_NOT_FOUND", f"no alert {alert_id[:64]!r} in this tenant")
-    return alert
-
-
-def _act(tenant: str, alert_id: str, version: int | None, work: Callable[[RiskAlert], None]) -> RiskAlert:
-    """Reads the alert, lets `work` change it, all in one transaction that is tried again after a deadlock."""
-
-    def attempt() -> RiskAlert:
-        with transaction.atomic():
-            # Locked, so that a hit that joins at this moment is before or after the act, not in the middle of it.
-            alert = _find(tenant, alert_id, lock=True)
-            if version is not None and alert.version != version:
-                raise _conflict(alert, version)
-            work(alert)
-            return alert
-
-    return retry_conflicts(attempt)
-
-
-def _expect(alert: RiskAlert, statuses: set[AlertStatus], deed: str) -> None:
-    if alert.status in statuses:
-        return
-    # Somebody else's act is the reason, so that is what is told; a status that no act explains is told as such.
-    last = _last_act(alert)
-    if last is not None and last.to_status == alert.status:
-        raise _conflict(alert, alert.version)
-    _refuse_transition(alert, deed)
-
-
-def _refuse_transition(alert: RiskAlert, wanted: str) -> NoReturn:
-    raise DomainError(
-        "INVALID_TRANSITION",
-        f"the alert is {alert.status} and cannot become {wanted} from there",
-        status_now=alert.status,
-        version=alert.version,
-    )
-
-
-def _claim(alert: RiskAlert, officer: User) -> None:
-    _move(
+def take(alert: RiskAlert, officer: User) -> None:
+    """pending -> in_review, within an act."""
+    move(
         alert, AlertStatus.IN_REVIEW, officer,
         action="claim", decision=Decision.CLAIMED, changes={"assignee": officer},
     )  # fmt: skip
 
 
-def _move(
-    alert: RiskAlert,
-    to: AlertStatus,
-    officer: User,
-    *,
-    action: str,
-    decision: str,
-    changes: dict[str, Any],
-    code: str = "",
-    text: str = "",
-) -> None:
-    """One arrow: the conditional update, its action and its audit row. `alert` afterwards is as stored."""
-    before = AlertStatus(alert.status)
-    at = now()
-    # Leaving pending ends merging for good: what an officer looks at does not grow under their hands.
-    slot: dict[str, Any] = {"merge_slot": None} if before == AlertStatus.PENDING else {}
-    values = {**changes, **slot, "status": to, "version": alert.version + 1, "updated_at": at}
-    moved = RiskAlert.objects.filter(
-        tenant=alert.tenant, alert_id=alert.alert_id, status=before, version=alert.version
-    ).update(**values)
-    if moved != 1:
-        raise _conflict(_find(alert.tenant, alert.alert_id), alert.version)
-    for name, value in values.items():
-        setattr(alert, name, value)
-    trace_id = current_trace_id()
-    AlertAction.objects.create(
-        alert=alert,
-        action=action,
-        from_status=before,
-        to_status=to,
-        actor=officer,
-        code=code,
-        text=text,
-        alert_version=alert.version,
-        trace_id=trace_id,
-        at=at,
-    )
-    record(
-        tenant=alert.tenant,
-        event_type=EventType.ALERT_STATUS,
-        decision=decision,
-        actor_type=ActorType.STAFF,
-        actor_id=officer.get_username(),
-        object_type="risk_alert",
-        object_id=alert.alert_id,
-        code=code,
-        risk_score=alert.score,
-        trace_id=trace_id,
-        input_summary={"from": before.value, "to": to.value, "version": alert.version},
-    )
+def put_forward(alert: RiskAlert, officer: User, judgement: Judgement, evidence: str) -> None:
+    """in_review -> escalated, with what a second officer will approve or return."""
+    move(
+        alert, AlertStatus.ESCALATED, officer,
+        action="propose", decision=Decision.PROPOSED, code=judgement.code, text=judgement.text,
+        changes={
+            "proposed_status": judgement.status,
+            "proposed_code": judgement.code,
+            "proposed_text": judgement.text,
+            "proposed_quiet_days": judgement.quiet_days,
+            "proposed_hash": evidence,
+            "proposed_by": officer,
+            "proposed_at": now(),
+        },
+        summary={
+            "proposed": judgement.status.value, "evidence": evidence, "quiet_days": judgement.quiet_days,
+        },
+    )  # fmt: skip
 
 
-def _last_act(alert: RiskAlert, after_version: int = 0) -> AlertAction | None:
-    acts = AlertAction.objects.select_related("actor").filter(
-        alert_id=alert.alert_id, actor__isnull=False, alert_version__gt=after_version
-    )
-    return acts.exclude(action="note").order_by("-alert_version", "-id").first()
-
-
-def _conflict(alert: RiskAlert, seen_version: int) -> DomainError:
-    """Who was first: ALERT_CONFLICT names the officer, the act and the time; where only evidence has come since,
-    VERSION_CONFLICT says so."""
-    last = _last_act(alert, seen_version) or (_last_act(alert) if seen_version == alert.version else None)
-    extra: dict[str, Any] = {"status_now": alert.status, "version": alert.version, "seen_version": seen_version}
-    if last is not None and last.actor is not None:
-        by, at = last.actor.get_username(), rfc3339(last.at)
-        deed = {"claim": "claimed", "release": "released", "dispose": "disposed of", "reopen": "reopened"}.get(
-            last.action, last.action
-        )
-        outcome = f" as {last.to_status} {last.code}" if last.action == "dispose" else ""
-        return DomainError(
-            "ALERT_CONFLICT",
-            f"{by} {deed} this alert{outcome} at {at}; it is {alert.status} now, version {alert.version}",
-            by=by,
-            action=last.action,
-            at=at,
-            code_given=last.code,
-            **extra,
-        )
-    hits = RiskAlertHit.objects.filter(alert_id=alert.alert_id, live_key__isnull=False).count()
-    return DomainError(
-        "VERSION_CONFLICT",
-        f"the alert's evidence has changed: version {alert.version} with {hits} hits, you saw version "
-        f"{seen_version}; read it again",
-        hits=hits,
-        **extra,
-    )
+def no_proposal() -> dict[str, Any]:
+    return {
+        "proposed_status": "",
+        "proposed_code": "",
+        "proposed_text": "",
+        "proposed_quiet_days": 0,
+        "proposed_hash": "",
+        "proposed_by": None,
+        "proposed_at": None,
+    }

@@ -11,7 +11,8 @@ REPEAT_CAP = 6  # ... and at most so many
 CAP = 100
 
 # RISK.md 2: low < 40, medium 40-59, high 60-79, critical >= 80.
-_BANDS = ((80, "critical"), (60, "high"), (40, "medium"), (0, "low"))
+MEDIUM_FROM = 40
+_BANDS = ((80, "critical"), (60, "high"), (MEDIUM_FROM, "medium"), (0, "low"))
 
 
 def band(score: int) -> str:

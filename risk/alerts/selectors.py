@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from django.contrib.auth.models import User
-from django.db.models import Count, QuerySet
+from django.contrib.auth.models import Permission, User
+from django.db.models import Count, Q, QuerySet
 
 from config.base.errors import DomainError
+from config.base.keys import DEFAULT_TENANT
+from guard.access.models import StaffMember
 from risk.alerts.models import DISPOSED, AlertAction, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 
 OPEN = (AlertStatus.PENDING, AlertStatus.IN_REVIEW, AlertStatus.ESCALATED)
@@ -113,6 +115,19 @@ def has_confirmed_alert(tenant: str, customer_id: str) -> bool:
     nor does one about an advisor's conduct or about data. One query."""
     rows = RiskAlert.objects.filter(tenant=tenant, customer_id=customer_id, status=AlertStatus.CONFIRMED)
     return rows.filter(alert_type__in=(AlertType.EVENT, AlertType.REPORT)).exists()
+
+
+def officers_of(tenant: str, limit: int = 200) -> list[str]:
+    """Names of those whom an alert of the tenant can be assigned to, in order. One query."""
+    may_dispose = Q(content_type__app_label="risk", codename="dispose_alert")
+    permissions = Permission.objects.filter(may_dispose)
+    people = User.objects.filter(is_active=True).filter(
+        Q(groups__permissions__in=permissions) | Q(user_permissions__in=permissions)
+    )
+    elsewhere = StaffMember.objects.exclude(tenant=tenant).values("user_id")
+    here = StaffMember.objects.filter(tenant=tenant).values("user_id")
+    people = people.exclude(pk__in=elsewhere) if tenant == DEFAULT_TENANT else people.filter(pk__in=here)
+    return list(people.order_by("username").values_list("username", flat=True).distinct()[:limit])
 
 
 def is_disposed(alert: RiskAlert) -> bool:

@@ -1,6 +1,12 @@
 """Everything that writes alerts. Keyword-only; one transaction each; alert, audit and outbox rows together."""
 
-from risk.alerts.officers import add_note, claim, dispose, release, reopen
+from risk.alerts.escalating import SweepResult, sweep
+from risk.alerts.officers import add_note, assign, claim, dispose, release, reopen
+from risk.alerts.reviewing import approve, escalate, give_back
 from risk.alerts.settling import SettleResult, settle_advisor, settle_customer
+from risk.alerts.snoozing import snooze, wake
 
-__all__ = ["SettleResult", "add_note", "claim", "dispose", "release", "reopen", "settle_advisor", "settle_customer"]
+__all__ = [
+    "SettleResult", "SweepResult", "add_note", "approve", "assign", "claim", "dispose", "escalate", "give_back",
+    "release", "reopen", "settle_advisor", "settle_customer", "snooze", "sweep", "wake",
+]  # fmt: skip

@@ -19,6 +19,7 @@ from config.base.trace import current_trace_id
 from guard.audit.models import Decision, EventType
 from guard.audit.services import observe, record
 from risk.alerts.keys import DEDUP, DEDUP_SECONDS
+from risk.alerts.levels import record_level
 from risk.alerts.merging import ADVISOR_RULES, Place, pattern_of, place, rescore
 from risk.alerts.models import DISPOSED, AlertAction, HitState, RiskAlert, RiskAlertHit
 from risk.feed.events import tell_alert, tell_update
@@ -236,6 +237,8 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
         live_key=hit.evidence_key,
         anchor=at.anchor,
         after_disposition=at.after_disposition,
+        # the version that it makes; none where the alert is disposed of and its evidence stays what was judged
+        alert_version=None if at.after_disposition else at.alert.version + (0 if at.opened else 1),
         customer_id=hit.customer_id,
         advisor_id=hit.advisor_id,
         product_id=hit.product_id,
@@ -254,9 +257,11 @@ def _record_once(*, tenant: str, hit: Hit, trace_id: str) -> tuple[str | None, S
         _audit(row, EventType.DATA_QUALITY if hit.rule_id == DATA_QUALITY else EventType.RISK_HIT, Decision.DETECTED)
     if at.opened:
         _audit(row, EventType.ALERT_OPENED, Decision.OPENED, score=at.alert.score)
+        record_level(at.alert, at.raised, trace_id=trace_id)
         tell_alert(at.alert, trace_id=trace_id)
     elif at.after_disposition:
-        _audit(row, EventType.ALERT_MERGED, Decision.AFTER_DISPOSITION, score=at.alert.score)
+        decision = Decision.QUIETED if at.quieted else Decision.AFTER_DISPOSITION
+        _audit(row, EventType.ALERT_MERGED, decision, score=at.alert.score)
         tell_update(at.alert)
     else:
         rescore(at.alert, trace_id=trace_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
@@ -14,23 +14,42 @@ from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from config.base.clock import business_zone
+from config.base.clock import business_zone, now
 from config.base.errors import DomainError
 from guard.access.people import RefusalRecorded, record_refusal
+from guard.access.roles import may
 from guard.access.staff_admin import request_tenant
 from risk.alerts import services
+from risk.alerts.acting import REVIEW
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
-from risk.console.forms import DispositionForm, NoteForm, ReopenForm, VersionForm
+from risk.console.forms import (
+    ApprovalForm,
+    AssignmentForm,
+    DispositionForm,
+    NoteForm,
+    ReopenForm,
+    ReturnForm,
+    SnoozeForm,
+    VersionForm,
+)
 from risk.console.sight import DISPOSE, VIEW, Sight
 
 View = Callable[..., HttpResponseBase]
-ACTS = ("claim", "release", "dispose", "reopen", "note")
+ACTS = (
+    "claim", "assign", "release", "snooze", "wake", "dispose", "escalate", "approve", "return", "reopen", "note",
+)  # fmt: skip
 DONE = {
     "claim": gettext_lazy("The alert is yours."),
     "release": gettext_lazy("The alert is back in the queue."),
     "dispose": gettext_lazy("The disposition is recorded."),
     "reopen": gettext_lazy("The alert is open again, and yours."),
     "note": gettext_lazy("The note is on the timeline."),
+    "assign": gettext_lazy("The alert is assigned."),
+    "snooze": gettext_lazy("The alert is put aside."),
+    "wake": gettext_lazy("The alert is taken up again."),
+    "escalate": gettext_lazy("The disposition waits for a second officer."),
+    "approve": gettext_lazy("The disposition is approved."),
+    "return": gettext_lazy("The alert is returned."),
 }
 
 
@@ -39,12 +58,19 @@ def allowed_acts(alert: RiskAlert, user: Any, sight: Sight) -> frozenset[str]:
     if not sight.acts or alert.alert_type == AlertType.DATA_QUALITY:
         return frozenset()
     acts = {"note"}
+    aside = "wake" if alert.snoozed_until else "snooze"
     if alert.status == AlertStatus.PENDING:
-        acts |= {"claim", "dispose"}
+        acts |= {"claim", "assign", "dispose", "escalate", aside}
     elif alert.status == AlertStatus.IN_REVIEW:
-        acts.add("release")
+        acts |= {"release", "assign"}
         if alert.assignee_id == user.pk:  # type: ignore[attr-defined]
-            acts.add("dispose")
+            acts |= {"dispose", "escalate", aside}
+    elif alert.status == AlertStatus.ESCALATED:
+        own, reviews = alert.proposed_by_id == user.pk, may(user, REVIEW)  # type: ignore[attr-defined]
+        if own or reviews:
+            acts.add("return")
+        if reviews and not own:
+            acts.add("approve")
     elif alert.status in DISPOSED:
         acts.add("reopen")
         if alert.status == AlertStatus.CONFIRMED:
@@ -53,29 +79,52 @@ def allowed_acts(alert: RiskAlert, user: Any, sight: Sight) -> frozenset[str]:
 
 
 def form_of(name: str, alert: RiskAlert, data: QueryDict) -> Form:
-    if name == "dispose":
+    if name in ("dispose", "escalate"):
         return DispositionForm(data, alert=alert)
-    return {"note": NoteForm, "reopen": ReopenForm}.get(name, VersionForm)(data)
+    return _FORMS.get(name, VersionForm)(data)
+
+
+_FORMS: dict[str, type[Form]] = {
+    "note": NoteForm,
+    "reopen": ReopenForm,
+    "return": ReturnForm,
+    "assign": AssignmentForm,
+    "snooze": SnoozeForm,
+    "approve": ApprovalForm,
+}
 
 
 def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any]) -> None:
     """Errors: those of the service."""
-    if name == "claim":
-        services.claim(alert_id=alert.pk, officer=officer, version=cleaned["version"])
-    elif name == "release":
-        services.release(alert_id=alert.pk, officer=officer, version=cleaned["version"])
-    elif name == "reopen":
-        services.reopen(alert_id=alert.pk, officer=officer, version=cleaned["version"], text=cleaned["text"])
-    elif name == "note":
+    if name == "note":
         services.add_note(alert_id=alert.pk, officer=officer, text=cleaned["text"])
+        return
+    about: dict[str, Any] = {"alert_id": alert.pk, "officer": officer, "version": cleaned["version"]}
+    if name == "claim":
+        services.claim(**about)
+    elif name == "release":
+        services.release(**about)
+    elif name == "wake":
+        services.wake(**about)
+    elif name == "reopen":
+        services.reopen(**about, text=cleaned["text"])
+    elif name == "return":
+        services.give_back(**about, text=cleaned["text"])
+    elif name == "assign":
+        services.assign(**about, to=cleaned["to"])
+    elif name == "snooze":
+        services.snooze(**about, until=now() + timedelta(hours=cleaned["hours"]), text=cleaned["text"])
+    elif name == "approve":
+        services.approve(**about, evidence_hash=cleaned["evidence_hash"], text=cleaned["text"])
     else:
-        services.dispose(
-            alert_id=alert.pk,
-            officer=officer,
-            version=cleaned["version"],
+        put = services.escalate if name == "escalate" else services.dispose
+        put(
+            **about,
+            evidence_hash=cleaned["evidence_hash"],
             to_status=cleaned["status"],
             code=cleaned["code"],
             text=cleaned["text"],
+            quiet_days=cleaned["quiet_days"] or 0,
         )
 
 
@@ -125,6 +174,12 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
             "release": _("%(who)s released this alert at %(when)s."),
             "dispose": _("%(who)s disposed of this alert at %(when)s: %(status)s."),
             "reopen": _("%(who)s reopened this alert at %(when)s."),
+            "assign": _("%(who)s assigned this alert at %(when)s."),
+            "propose": _("%(who)s escalated this alert at %(when)s: it waits for a second officer."),
+            "approve": _("%(who)s approved the disposition of this alert at %(when)s: %(status)s."),
+            "return": _("%(who)s returned this alert at %(when)s."),
+            "snooze": _("%(who)s put this alert aside at %(when)s."),
+            "wake": _("%(who)s took this alert up again at %(when)s."),
         }
         headline = sentences.get(extra.get("action", ""), _("%(who)s acted on this alert at %(when)s.")) % values
         code = extra.get("code_given", "")
@@ -132,11 +187,16 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
     elif error.code == "VERSION_CONFLICT":
         headline = _("The evidence has changed since you opened this alert.")
         detail = _("It has %(hits)s hits now. Look at them before you decide.") % {"hits": extra.get("hits", "?")}
+        new = [f"{hit['rule_id']} {hit['trade_id']} ({hit['score']})" for hit in extra.get("new_hits", ())]
+        if new:
+            detail += " " + _("New: %(hits)s.") % {"hits": ", ".join(new)}
     elif error.code == "INVALID_TRANSITION":
         headline = _("The alert is %(status)s now, and this cannot be done from there.") % {
             "status": _status(extra.get("status_now"))
         }
         detail = ""
+    elif error.code == "FOUR_EYES":
+        headline, detail = _("Who proposed a disposition cannot approve it: another officer does."), ""
     else:
         headline, detail = _("This was not accepted."), error.detail
     return {"headline": headline, "detail": detail}

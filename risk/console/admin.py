@@ -20,7 +20,11 @@ from guard.access.staff_admin import person_of
 from guard.access.unmasking import may_unmask, unmask
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
+from risk.alerts.deadlines import OPEN, due_of
+from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import AlertType, RiskAlert
+from risk.alerts.officers import needs_four_eyes
+from risk.alerts.selectors import officers_of
 from risk.console import queue
 from risk.console.acts import (
     ACTS,
@@ -33,7 +37,16 @@ from risk.console.acts import (
     recording_refusals,
 )
 from risk.console.feed import feed_seq, request_sight, request_tenant
-from risk.console.forms import DispositionForm, NoteForm, ReopenForm, UnmaskForm
+from risk.console.forms import (
+    ApprovalForm,
+    AssignmentForm,
+    DispositionForm,
+    NoteForm,
+    ReopenForm,
+    ReturnForm,
+    SnoozeForm,
+    UnmaskForm,
+)
 from risk.console.page import alert_page
 from risk.console.rows import row_of
 from risk.console.sight import alerts_of, kinds_made
@@ -172,7 +185,12 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return super().history_view(request, object_id, extra_context)
 
     def _alert(self, request: HttpRequest, alert_id: str) -> RiskAlert:
-        found = self.get_queryset(request).select_related("assignee", "disposed_by").filter(pk=alert_id).first()
+        found = (
+            self.get_queryset(request)
+            .select_related("assignee", "disposed_by", "proposed_by")
+            .filter(pk=alert_id)
+            .first()
+        )
         if found is None:
             raise Http404(_("No such alert."))
         alert: RiskAlert = found
@@ -203,7 +221,15 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "alert": alert,
             "acts": allowed,
             "disposition": sent if isinstance(sent, DispositionForm) else DispositionForm(alert=alert),
-            "reopening": sent if isinstance(sent, ReopenForm) else ReopenForm(),
+            "reopening": sent if isinstance(sent, ReopenForm) and act == "reopen" else ReopenForm(),
+            "returning": sent if isinstance(sent, ReturnForm) else ReturnForm(),
+            "approval": sent if isinstance(sent, ApprovalForm) else ApprovalForm(),
+            "assignment": sent if isinstance(sent, AssignmentForm) else AssignmentForm(),
+            "snoozing": sent if isinstance(sent, SnoozeForm) else SnoozeForm(),
+            "officers": officers_of(alert.tenant) if "assign" in allowed else (),
+            "evidence_hash": evidence_hash(alert),
+            "four_eyes": needs_four_eyes(alert),
+            "due": due_of(alert) if alert.status in OPEN else None,
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
             "conflict": conflict,
             "written": written,
@@ -269,7 +295,12 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method != "POST":
             return HttpResponseRedirect(address)
         form = UnmaskForm(request.POST)
-        alert = self.get_queryset(request).select_related("assignee", "disposed_by").filter(pk=alert_id).first()
+        alert = (
+            self.get_queryset(request)
+            .select_related("assignee", "disposed_by", "proposed_by")
+            .filter(pk=alert_id)
+            .first()
+        )
         if alert is not None and may_unmask(request.user) and not form.is_valid():  # type: ignore[arg-type]
             return self._page(request, alert, unmasking=form, status=422)
         try:

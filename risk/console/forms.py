@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib.auth.models import User
 from django.utils.translation import gettext_lazy as _
 
 from guard.access.unmasking import MAX_REASON, MIN_REASON
-from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, DispositionCode, RiskAlert
-from risk.alerts.officers import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
+from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
+from risk.alerts.officers import QUIET_DAYS, SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
 
 
 def required_length(*, status: str, score: int) -> int:
@@ -40,13 +41,47 @@ class ReopenForm(VersionForm):
     )
 
 
-class DispositionForm(VersionForm):
+class ReturnForm(ReopenForm):
+    """Why a proposed disposition is given back."""
+
+
+class SeenForm(VersionForm):
+    """The evidence that the officer saw, too."""
+
+    evidence_hash = forms.RegexField(
+        r"\A[0-9a-f]{64}\Z",
+        widget=forms.HiddenInput,
+        error_messages={"required": _("Look at the evidence first."), "invalid": _("Look at the evidence first.")},
+    )
+
+
+class ApprovalForm(SeenForm):
+    text = forms.CharField(max_length=TEXT_MAX, strip=True, required=False)
+
+
+class AssignmentForm(VersionForm):
+    to = forms.ModelChoiceField(
+        User.objects.filter(is_active=True),
+        to_field_name="username",
+        error_messages={"required": _("Choose an officer."), "invalid_choice": _("Choose an officer.")},
+    )
+
+
+class SnoozeForm(VersionForm):
+    hours = forms.TypedChoiceField(choices=[(hours, hours) for hours in (1, 4, 24, 48, 72)], coerce=int)
+    text = forms.CharField(
+        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
+    )
+
+
+class DispositionForm(SeenForm):
     status = forms.ChoiceField(
         choices=[(status.value, status.label) for status in DISPOSED],
         error_messages={"required": _("Choose an outcome.")},
     )
     code = forms.ChoiceField(choices=DispositionCode.choices, error_messages={"required": _("Choose a reason code.")})
     text = forms.CharField(max_length=TEXT_MAX, strip=True, required=False)
+    quiet_days = forms.TypedChoiceField(choices=[(days, days) for days in QUIET_DAYS], coerce=int, required=False)
 
     def __init__(self, *args: Any, alert: RiskAlert, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,6 +92,8 @@ class DispositionForm(VersionForm):
         status, code = cleaned.get("status", ""), cleaned.get("code", "")
         if status and code and not code.startswith(CODE_LETTER[AlertStatus(status)]):
             self.add_error("code", _("This reason code belongs to another outcome."))
+        if cleaned.get("quiet_days") and status == AlertStatus.CONFIRMED:
+            self.add_error("quiet_days", _("A confirmed violation has no quiet period."))
         text = cleaned.get("text", "")
         if status and "text" in cleaned:
             required = required_length(status=status, score=self.alert.score)
@@ -80,6 +117,11 @@ class DispositionForm(VersionForm):
         """(code, words, the status that it belongs to)."""
         by_letter = {letter: status.value for status, letter in CODE_LETTER.items()}
         return [(code.value, code.label, by_letter[code.value[0]]) for code in DispositionCode]
+
+    @property
+    def quiet_choices(self) -> list[int]:
+        """Of a customer's alert alone."""
+        return list(QUIET_DAYS) if self.alert.alert_type == AlertType.EVENT else []
 
     @property
     def short_text(self) -> int:

@@ -13,9 +13,10 @@ from django.core.management import call_command
 from config.base import redis as base_redis
 from guard.audit.models import AuditLog
 from memory.core.models import CoreChange
+from risk.alerts.evidence import evidence_hash
 from risk.alerts.keys import DEDUP
 from risk.alerts.models import AlertOutbox, AlertStatus, HitState, RiskAlert, RiskAlertHit
-from risk.alerts.services import claim, dispose
+from risk.alerts.services import approve, claim, dispose
 from risk.feed.keys import PUB_ALERT
 from risk.feed.services import publish
 from risk.rules import tasks
@@ -83,8 +84,15 @@ def test_the_story_of_a_trade(tmp_path: Path) -> None:
     alice = make_person("alice")
     taken = claim(alert_id=alert.alert_id, officer=alice)
     decided = dispose(
-        alert_id=alert.alert_id, officer=alice, version=taken.version, to_status="confirmed", code="C01",
+        alert_id=alert.alert_id, officer=alice, version=taken.version, evidence_hash=evidence_hash(taken),
+        to_status="confirmed", code="C01",
         text="sold an R5 derivative to a customer of the lowest class, against the rules",
+    )  # fmt: skip
+    assert decided.status == AlertStatus.ESCALATED
+    # It is critical: another officer sees the same evidence and approves.
+    decided = approve(
+        alert_id=alert.alert_id, officer=make_person("bob"), version=decided.version,
+        evidence_hash=evidence_hash(decided),
     )  # fmt: skip
     assert decided.status == AlertStatus.CONFIRMED
 

@@ -8,7 +8,8 @@
     const code = form.querySelector("select[name=code]");
     const text = form.querySelector("textarea");
     const count = form.querySelector(".count");
-    const button = form.querySelector("button[type=submit]");
+    const button = form.querySelector("button.x-primary");
+    const second = form.querySelector("button.second");
     const options = [...code.options];
     const chosen = () => (form.querySelector("input[name=status]:checked") || {}).value || "";
     // Code points, as the server counts them.
@@ -24,6 +25,7 @@
       count.classList.toggle("short", missing > 0);
       count.textContent = interpolate(gettext("%s of at least %s characters"), [length(), required()]);
       button.disabled = !status || !code.value || missing > 0;
+      if (second) second.disabled = button.disabled;
     }
     form.addEventListener("input", refresh);
     form.addEventListener("change", refresh);

@@ -27,6 +27,7 @@ from django.test import RequestFactory
 from django.urls import reverse
 
 from config.base import redis as base_redis
+from config.base.clock import now
 from guard.access import tokens
 from guard.access.services import Caller, authenticate, issue_key, revoke_key, rotate_key
 from guard.access.unmasking import unmask
@@ -44,7 +45,7 @@ from memory.profiles.queries import services as queries
 from memory.sessions.dead_letters import drop_letter, retry_letter
 from memory.sessions.drain import backlog, drain
 from memory.sessions.models import AgentMessage
-from risk.alerts import officers
+from risk.alerts import escalating, officers, snoozing
 from risk.calendar.models import Holiday
 from risk.calendar.services import save_holiday
 from risk.conduct.campaigns import delete_campaign, save_campaign
@@ -316,6 +317,16 @@ def alert_act_refused() -> Act:
     return lambda: officers.claim(alert_id=alert.pk, officer=auditor)
 
 
+def alert_escalated() -> Act:
+    alert = make_alert(score=85)
+    return lambda: escalating.escalate_one(alert.pk, now())
+
+
+def alert_woken() -> Act:
+    alert = make_alert(snoozed_until=now())
+    return lambda: snoozing.wake_one(alert.pk, now())
+
+
 def customer_looked_at() -> Act:
     make_customer("C00017")
     client, alert = make_client(make_officer()), make_alert("C00017")
@@ -375,8 +386,10 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "risk.calendar.services:tell_change": (holiday_saved, campaign_deleted),
     "risk.conduct.services:report_trade_request": (trade_reported,),
     "risk.alerts.settling:_audit": (alert_opened,),
-    "risk.alerts.officers:_move": (alert_claimed,),
-    "risk.alerts.officers:_admit": (alert_act_refused,),
+    "risk.alerts.acting:move": (alert_claimed,),
+    "risk.alerts.acting:record_refused": (alert_act_refused,),
+    "risk.alerts.levels:record_level": (alert_escalated,),
+    "risk.alerts.levels:record_woken": (alert_woken,),
     "risk.console.customers.views:_record_view": (customer_looked_at,),
     "risk.console.admin:RiskAlertAdmin.change_view": (alert_looked_at,),
 }

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from guard.audit.models import AuditLog
+from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import AlertOutbox, RiskAlert, RiskAlertHit
 from risk.alerts.services import add_note, claim, dispose, release, reopen
 from risk.rules.hit import DATA_QUALITY, FinalTrade
@@ -120,7 +121,7 @@ def disposed(score: int, to_status: str, code: str) -> RiskAlert:
     alert = the_alert()
     return dispose(
         alert_id=alert.alert_id, officer=make_person("alice"), version=alert.version,
-        to_status=to_status, code=code, text=REASON,
+        evidence_hash=evidence_hash(alert), to_status=to_status, code=code, text=REASON,
     )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def test_a_disposed_alert_is_left_alone_but_for_one_follow_up(
     assert live()[-1].alert_id == new.alert_id, "the follow-up takes the rest"
     new, officer = the_alert(pk=new.pk), User.objects.get()
     dispose(
-        alert_id=new.alert_id, officer=officer, version=new.version,
+        alert_id=new.alert_id, officer=officer, version=new.version, evidence_hash=evidence_hash(new),
         to_status="false_positive", code="F04", text=REASON,
     )  # fmt: skip
     settle(first, second, third, make_hit("T4", score=100))
@@ -245,6 +246,7 @@ def test_missing_facts_are_for_operators_and_are_not_told() -> None:
     quality = the_alert(alert_type="data_quality")
     dispose(
         alert_id=quality.alert_id, officer=make_person("alice"), version=quality.version,
+        evidence_hash=evidence_hash(quality),
         to_status="closed", code="K05", text=REASON,
     )  # fmt: skip
     assert len(outbox()) == 1

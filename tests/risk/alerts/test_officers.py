@@ -14,6 +14,7 @@ from django.db import connection, connections
 from config.base.errors import DomainError
 from guard.audit.models import AuditLog
 from risk.alerts import selectors
+from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import AlertAction, AlertOutbox, RiskAlert
 from risk.alerts.services import add_note, claim, dispose, release, reopen
 from tests.risk.alerts.people import DAY, REASON, make_hit, make_manager, make_person, settle, the_alert
@@ -27,7 +28,8 @@ def refused(code: str, act, /, **arguments) -> DomainError:
 
 
 def judge(alert: RiskAlert, officer: User, to_status: str = "closed", code: str = "K05", text: str = REASON, **more):
-    arguments = {"alert_id": alert.alert_id, "version": alert.version} | more
+    seen = {"version": alert.version, "evidence_hash": evidence_hash(alert)}
+    arguments = {"alert_id": alert.alert_id} | seen | more
     return dispose(officer=officer, to_status=to_status, code=code, text=text, **arguments)
 
 
@@ -212,8 +214,8 @@ def test_queries_of_the_console(django_assert_max_num_queries, django_assert_num
     assert len(page.hits) == len(page.live_hits) == 5
     with django_assert_num_queries(1):
         assert selectors.queue(tenant="default") == [alert]
-    # tenant, savepoint, read, two times (update, action, audit), outbox row, release
-    with django_assert_max_num_queries(11):
+    # tenant, savepoint, read, evidence (here and there), two times (update, action, audit), outbox row, release
+    with django_assert_max_num_queries(13):
         judge(alert, alice)
     assert selectors.queue(tenant="default") == []
     assert selectors.counts(tenant="default") == {}

@@ -13,6 +13,7 @@ from config.base.clock import now
 from guard.access.models import StaffMember
 from guard.access.roles import COMPLIANCE_AUDITOR, PLATFORM_ADMIN, RISK_MANAGER, RISK_OFFICER, ensure_roles
 from memory.core.models import CoreAssessment, CoreAssignment, CoreCustomer, CorePosition, CoreProduct, CoreTrade
+from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import RiskAlert, RiskAlertHit
 
 MISMATCH = {
@@ -85,7 +86,7 @@ def make_customer(customer_id: str = "C00017", *, tenant: str = "default") -> No
         )  # fmt: skip
 
 
-def make_alert(customer_id: str = "C00017", *, score: int = 80, tenant: str = "default", **fields: Any) -> RiskAlert:
+def make_alert(customer_id: str = "C00017", *, score: int = 79, tenant: str = "default", **fields: Any) -> RiskAlert:
     """An alert with one live RISK-001 hit on the customer's first trade."""
     alert = RiskAlert.objects.create(
         **{
@@ -95,6 +96,11 @@ def make_alert(customer_id: str = "C00017", *, score: int = 80, tenant: str = "d
     )  # fmt: skip
     make_hit(alert)
     return alert
+
+
+def seen(alert: RiskAlert) -> dict[str, Any]:
+    """What the page's forms send along: the version and the evidence that it shows."""
+    return {"version": alert.version, "evidence_hash": evidence_hash(alert)}
 
 
 def make_hit(alert: RiskAlert, *, number: int = 1, **fields: Any) -> RiskAlertHit:

@@ -14,7 +14,7 @@ from guard.audit.models import AuditLog
 from memory.core.models import CoreAssessment, CoreCustomer, CoreProduct, CoreTrade
 from memory.profiles.models import CustomerProfileL3
 from risk.alerts import services
-from risk.alerts.models import AlertAction, AlertStatus, HitState, RiskAlert
+from risk.alerts.models import AlertAction, AlertStatus, EscalationLevel, HitState, RiskAlert
 from risk.console.words import ACTIONS
 from tests.risk.console.make import (
     CONCENTRATION,
@@ -27,6 +27,7 @@ from tests.risk.console.make import (
     make_manager,
     make_officer,
     make_person,
+    seen,
 )
 
 pytestmark = pytest.mark.django_db
@@ -101,7 +102,7 @@ def test_an_officer_claims_notes_disposes_and_reopens() -> None:
 
     def post(act: str, **data: object) -> None:
         alert.refresh_from_db()
-        response = client.post(address(alert, act), {"version": alert.version, **data})
+        response = client.post(address(alert, act), {**seen(alert), **data})
         assert response.status_code == 302, response.content.decode()
         alert.refresh_from_db()
 
@@ -132,7 +133,7 @@ def test_an_officer_claims_notes_disposes_and_reopens() -> None:
 def test_a_disposition_that_lacks_something_says_what_and_keeps_the_rest(data: dict[str, str], complaint: str) -> None:
     alert = make_alert(score=80)
     client = make_client(make_officer())
-    response = client.post(address(alert, "dispose"), {"version": alert.version, **data})
+    response = client.post(address(alert, "dispose"), {**seen(alert), **data})
     assert response.status_code == 422
     assert complaint in response.content.decode()
     assert data["text"] in response.content.decode()
@@ -142,16 +143,16 @@ def test_a_disposition_that_lacks_something_says_what_and_keeps_the_rest(data: d
 
 def test_ten_characters_do_for_a_mild_false_positive() -> None:
     alert = make_alert(score=59)
-    data = {"version": alert.version, "status": "false_positive", "code": "F04", "text": "x" * 10}
+    data = {**seen(alert), "status": "false_positive", "code": "F04", "text": "x" * 10}
     assert make_client(make_officer()).post(address(alert, "dispose"), data).status_code == 302
 
 
 def test_who_comes_second_is_told_who_was_first_what_and_when_and_keeps_the_text() -> None:
     alert = make_alert()
     lin, zhou = make_client(make_officer("lin")), make_client(make_officer("zhou"))
-    seen = alert.version
-    first = {"version": seen, "status": "confirmed", "code": "C01", "text": LONG}
-    second = {"version": seen, "status": "false_positive", "code": "F04", "text": "A different view, " + LONG}
+    saw = seen(alert)
+    first = {**saw, "status": "confirmed", "code": "C01", "text": LONG}
+    second = {**saw, "status": "false_positive", "code": "F04", "text": "A different view, " + LONG}
     assert lin.post(address(alert, "dispose"), first).status_code == 302
     response = zhou.post(address(alert, "dispose"), second)
     text = response.content.decode()
@@ -194,9 +195,9 @@ def test_the_loser_of_a_race_keeps_the_text_where_no_form_is_left(
     alert = make_alert()
     lin, zhou = make_client(make_officer("lin")), make_client(make_officer("zhou"), language=language)
     mine = "A different view of <this>, kept for me. " + LONG
-    seen = alert.version
-    assert lin.post(address(alert, "dispose"), {"version": seen, **first}).status_code == 302
-    response = zhou.post(address(alert, "dispose"), {"version": seen, "text": mine, **second})
+    saw = seen(alert)
+    assert lin.post(address(alert, "dispose"), {**saw, **first}).status_code == 302
+    response = zhou.post(address(alert, "dispose"), {**saw, "text": mine, **second})
     text = response.content.decode()
     assert response.status_code == 409
     assert 'id="dispose"' not in text
@@ -210,9 +211,9 @@ def test_the_loser_of_a_race_keeps_the_text_where_no_form_is_left(
 def test_whose_alert_was_claimed_meanwhile_keeps_the_text() -> None:
     alert = make_alert()
     zhou = make_client(make_officer("zhou"))
-    seen = alert.version
+    saw = seen(alert)
     services.claim(alert_id=alert.pk, officer=make_officer("lin"))
-    data = {"version": seen, "status": "confirmed", "code": "C01", "text": LONG}
+    data = {**saw, "status": "confirmed", "code": "C01", "text": LONG}
     text = zhou.post(address(alert, "dispose"), data).content.decode()
     assert "lin claimed this alert" in text
     assert f">{LONG}</textarea>" in text
@@ -240,7 +241,7 @@ def test_a_lost_race_without_a_text_promises_none() -> None:
 def test_the_form_that_is_left_holds_the_text_and_says_so() -> None:
     alert = make_alert()
     RiskAlert.objects.filter(pk=alert.pk).update(version=alert.version + 1)
-    data = {"version": alert.version, "status": "confirmed", "code": "C01", "text": LONG}
+    data = {**seen(alert), "status": "confirmed", "code": "C01", "text": LONG}
     text = make_client(make_officer()).post(address(alert, "dispose"), data).content.decode()
     assert "What you had written is still in the form." in text
     assert 'id="written"' not in text
@@ -255,6 +256,7 @@ def test_every_act_that_the_code_records_has_words_in_both_languages() -> None:
     assert {"claim", "dispose", "hit_{to.value}"} <= written
     written.remove("hit_{to.value}")
     written |= {f"hit_{state}" for state in HitState.values if state != HitState.LIVE}
+    written |= {level.lower() for level in EscalationLevel.values if level}
     assert written == set(ACTIONS)
     alert = make_alert()
     for action in sorted(written):
@@ -341,7 +343,7 @@ def test_the_auditor_and_anyone_else_is_refused_with_the_same_record_as_the_mana
 def test_new_evidence_since_the_page_was_read_is_a_conflict() -> None:
     alert = make_alert()
     RiskAlert.objects.filter(pk=alert.pk).update(version=alert.version + 1)
-    data = {"version": alert.version, "status": "confirmed", "code": "C01", "text": LONG}
+    data = {**seen(alert), "status": "confirmed", "code": "C01", "text": LONG}
     response = make_client(make_officer()).post(address(alert, "dispose"), data)
     assert response.status_code == 409
     assert "The evidence has changed since you opened this alert." in response.content.decode()
@@ -356,7 +358,7 @@ def test_a_manager_sees_no_controls_and_every_post_is_refused_and_recorded() -> 
     assert "/claim/" not in text
     assert "/note/" not in text
     for act in ("claim", "release", "dispose", "reopen", "note"):
-        data = {"version": alert.version, "status": "closed", "code": "K01", "text": LONG}
+        data = {**seen(alert), "status": "closed", "code": "K01", "text": LONG}
         assert client.post(address(alert, act), data).status_code == 403, act
     refused = AuditLog.objects.filter(event_type="authz", decision="forbidden", actor_id="meng", object_id=alert.pk)
     assert sorted(row.input_summary["action"] for row in refused) == ["claim", "dispose", "note", "release", "reopen"]

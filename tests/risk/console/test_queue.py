@@ -10,7 +10,15 @@ from django.urls import reverse
 from config.base.clock import now
 from risk.alerts import services
 from risk.alerts.models import AlertStatus, FeedHead
-from tests.risk.console.make import make_alert, make_auditor, make_client, make_customer, make_manager, make_officer
+from tests.risk.console.make import (
+    make_alert,
+    make_auditor,
+    make_client,
+    make_customer,
+    make_manager,
+    make_officer,
+    seen,
+)
 
 pytestmark = pytest.mark.django_db
 QUEUE = "/admin/risk/riskalert/"
@@ -48,7 +56,7 @@ def test_tabs_hold_what_they_say() -> None:
     services.claim(alert_id=mine.pk, officer=lin)
     services.claim(alert_id=theirs.pk, officer=zhou)
     services.dispose(
-        alert_id=done.pk, officer=zhou, version=done.version, to_status="closed", code="K03", text="duplicate " * 4
+        alert_id=done.pk, officer=zhou, **seen(done), to_status="closed", code="K03", text="duplicate " * 4
     )
     client = make_client(lin)
 
