@@ -40,9 +40,10 @@ class Kept(_Asked):
     description=(
         "Answers `hit` with `answer`, `scope` (what it was made from), `made_at` and `age_seconds`; for a miss "
         "`lease`, with which the answer may be kept, or, while another makes it, `retry_after` in seconds. Questions "
-        "are compared without case, width, spacing and marks at the end. `scope` is `customer` where a customer is "
-        "named, and for the customer agent always unless it says `public`: then answers made from that customer's "
-        "data and public ones are found, and never another customer's. With Redis away it is a miss without a lease."
+        "are compared without width, spacing, marks at the end and a word's capital. `scope` is `customer` where a "
+        "customer is named, and for the customer agent always unless it says `public`: then answers made from that "
+        "customer's data for the same actor and public ones are found, and never another's. With Redis away it is a "
+        "miss without a lease."
     ),
 )  # fmt: skip
 def lookup(request: HttpRequest, body: Lookup) -> HttpResponse:

@@ -2,8 +2,10 @@
 
 Of whom. An answer is `public` or made from exactly one customer's data; whoever keeps one must say which, and the
 scope is part of the key: what was made from one customer's data is found by nobody who asks for another, nor in public.
-A scope of a customer needs access to that customer, when it is kept and at each read (the matrix of l1). An agent's
-answers are its own: another agent of the tenant does not find them.
+A scope of a customer needs access to that customer, when it is kept and at each read (the matrix of l1), and belongs to
+the actor, of whichever agent: an advisor's l2, an analyst's grants and everybody's sessions are that person's, and what
+was made from them is found by nobody else who may read the customer. An agent's answers are its own: another agent of
+the tenant does not find them.
 
 On Redis being down or slow: open, each lookup is a miss without a lease and nothing is kept; 0.25 s once, then at once
 for a second.
@@ -32,7 +34,7 @@ from guard.access.services import Caller
 from memory.erasure.tombstones import customer_erased, erased_among, subject_of
 from memory.profiles import leased, policies
 from memory.profiles.answers import keys
-from memory.profiles.answers.hashing import PUBLIC, query_hash
+from memory.profiles.answers.hashing import PUBLIC, query_hash, require_text
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class _Question:
         return query_hash(
             tenant=self.caller.tenant, agent=self.caller.agent, model=self.model,
             knowledge_version=self.knowledge_version, question=self.question,
-            scope=f"customer:{customer_id}" if customer_id else PUBLIC,
+            scope=f"customer:{customer_id}:{self.caller.actor_id}" if customer_id else PUBLIC,
         )  # fmt: skip
 
     def value(self, customer_id: str) -> str:
@@ -103,7 +105,8 @@ def get(
 ) -> Found:
     """The answer that is kept for this question, or a lease to make it.
 
-    scope: `customer` finds what was made from this customer's data, and what is public; `public` finds only that.
+    scope: `customer` finds what was made from this customer's data for this actor, and what is public; `public` finds
+    only that.
     Default: `customer` where a customer is named, and always for the customer agent, whose customer is its actor.
     wait: seconds to wait for another who makes it just now. Cost: 1 round trip, and 1 each 0.1 s of waiting; an
     advisor's assignment is 1 SQL before it.
@@ -141,7 +144,7 @@ def put(
     named = customer_id or (caller.actor_id if caller.agent == Agent.CUSTOMER else None)
     if made_from == "customer" and not named:
         raise DomainError("INVALID_REQUEST", "customer_id: an answer made from a customer's data names the customer")
-    kind, _dot, rest = lease.partition(".")
+    kind, _dot, rest = require_text("lease", lease).partition(".")
     asked = _asked(caller, question, model, knowledge_version, named, "customer" if named else "public")
     _check_answer(answer)
     if made_from == "public" and named and named in answer:
@@ -155,6 +158,7 @@ def put(
             "_epoch": epoch,
             "about": subject_of(caller.tenant, owner) if owner else "",
             "agent": caller.agent,
+            "for": subject_of(caller.tenant, caller.actor_id) if owner else "",
             "answer": answer,
             "knowledge_version": knowledge_version,
             "made_at": rfc3339(now()),
@@ -228,6 +232,7 @@ def _asked(
         policies.may_l1(caller, "read", customer_id=customer_id)
     if not model or len(model) > MAX_MODEL_CHARS:
         raise DomainError("INVALID_REQUEST", f"model: 1 to {MAX_MODEL_CHARS} characters")
+    require_text("model", model)
     check_id("knowledge_version", knowledge_version)
     return _Question(caller, question, model, knowledge_version, customer_id or "")
 
@@ -253,8 +258,8 @@ def _once(asked: _Question) -> Found:
         return found
     except RedisUnavailable:
         return Found()
-    except ResponseError as error:
-        if "WRONGTYPE" not in str(error):
+    except (ResponseError, UnicodeDecodeError) as error:
+        if isinstance(error, ResponseError) and "WRONGTYPE" not in str(error):
             raise
         logger.warning("a key of the answer cache is of another type: deleted")
         _drop(leased.client(), names)
@@ -266,19 +271,17 @@ def _read(asked: _Question, text: str) -> Found | None:
     try:
         value: Mapping[str, Any] = json.loads(text)
         about = subject_of(asked.caller.tenant, asked.customer_id) if value["scope"] == "customer" else ""
-        fits = value["about"] == about and value["agent"] == asked.caller.agent
+        reader = subject_of(asked.caller.tenant, asked.caller.actor_id) if about else ""
+        fits = (value["about"], value["for"], value["agent"]) == (about, reader, asked.caller.agent)
         if not fits or (about and not asked.customer_id) or not isinstance(value["answer"], str):
             return None
         return Found(value["answer"], value["scope"], datetime.fromisoformat(value["made_at"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def _check_answer(answer: str) -> None:
-    try:
-        size = len(answer.encode())
-    except UnicodeEncodeError:
-        raise DomainError("INVALID_REQUEST", "answer: holds half of a surrogate pair") from None
+    size = len(require_text("answer", answer).encode())
     if not answer:
         raise DomainError("INVALID_REQUEST", "answer: is empty")
     if size > MAX_ANSWER_BYTES:

@@ -25,6 +25,7 @@ from memory.profiles.answers.services import Found, get, purge, put
 from tests.memory.profiles.helpers import (
     ALICE,
     BOB,
+    LIN,
     WEI,
     counted_round_trips,
     make_agent,
@@ -59,11 +60,12 @@ def names() -> list[str]:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("What is R2?", "  what   is r2 "),
+        ("What is R2?", "  what   is R2 "),
         ("什么是Ｒ２基金？", "什么是R2基金"),
         ("可以赎回吗？！……", "可以赎回吗"),
-        ("ﬁne", "FINE..."),
-        ("a\u3000b\n", "A b。"),
+        ("Ｆｉｎｅ", "fine..."),
+        ("a\u3000b\n", "a b。"),
+        ("请问 What About a Fund", "请问 what about a fund"),
         ("cafe\u0301", "café"),
     ],
 )
@@ -80,6 +82,17 @@ def test_spelling_makes_no_other_question(one: str, other: str) -> None:
         ("买入基金", "卖出基金"),
         ("Is it (R2)", "Is it R2"),
         ("不,要", "不要"),
+        ("2ⁿ 年后翻几倍", "2n 年后翻几倍"),
+        ("余额 10 mW 吗", "余额 10 MW 吗"),
+        ("5Mpa", "5mpa"),
+        ("5 Mpa", "5 mpa"),
+        ("2㍙", "21点"),
+        ("ﬁne", "fine"),
+        ("What does WHO say", "What does who say"),
+        ("x₂", "x2"),
+        ("Ⅳ", "IV"),
+        ("㎏", "kg"),
+        ("a-Bcd", "a-bcd"),
     ],
 )
 def test_what_means_something_else_is_another_question(one: str, other: str) -> None:
@@ -99,7 +112,7 @@ def test_an_answer_is_found_by_whoever_asks_the_same() -> None:
     found = ask(question="什么是R2基金")
     # (a space is a space: the question above has one)
     assert found.answer is None
-    found = ask(question="什么是 r2 基金")
+    found = ask(question="什么是 Ｒ2　基金！")
     assert (found.answer, found.scope, found.lease) == ("中低风险。", "public", "")
     for other in ({"model": "m-2"}, {"knowledge_version": "2026-12"}, {"agent": "risk"}, {"tenant": "t2"}):
         assert ask(**other).answer is None
@@ -141,6 +154,26 @@ def test_what_was_made_from_one_customers_data_never_reaches_another() -> None:
     assert ask("customer", BOB, scope="public").answer is None
     make_assignment(customer_id=BOB)
     assert ask(customer_id=BOB).answer is None
+
+
+@pytest.mark.parametrize(("agent", "one", "other"), [("advisor", WEI, LIN), ("risk", "off-1", "off-2")])
+def test_what_was_made_for_one_actor_never_reaches_another_who_has_the_customer_too(
+    agent: str, one: str, other: str
+) -> None:
+    make_assignment(WEI)
+    make_assignment(LIN)
+    lease = ask(agent, one, customer_id=ALICE).lease
+    assert keep(lease, agent, one, customer_id=ALICE, made_from="customer", answer="from my notes")
+    assert ask(agent, one, customer_id=ALICE).answer == "from my notes"
+    assert ask(agent, other, customer_id=ALICE).answer is None
+
+
+@pytest.mark.parametrize("field", ["question", "model", "knowledge_version", "answer", "lease"])
+def test_half_of_a_surrogate_pair_is_no_text_for_python_callers_either(field: str) -> None:
+    told = {**ABOUT, "answer": "x", "made_from": "public", "lease": "p.x.y", field: "\ud800"}
+    with pytest.raises(DomainError) as refusal:
+        put(caller=make_caller("advisor"), **told)
+    assert refusal.value.status == 422
 
 
 def test_a_customer_may_find_what_is_public() -> None:
