@@ -42,7 +42,9 @@ class ProfileQuerySet(models.QuerySet[Any]):
         Cost: for each 500 rows 3 SQL more than the update (lock, read back, versions) and 1 for the outbox.
         Errors: ValueError when it would move a row to another tenant, customer or advisor, or number versions itself.
         """
-        if moved := {"tenant", "customer_id", "advisor_id"} & set(kwargs):
+        key = self.model._meta.pk.name
+        if moved := {"tenant", "customer_id", "advisor_id", "pk", key} & set(kwargs):
+            # By another key the row would not be found again below, and have no version.
             raise ValueError(f"a profile does not move: {', '.join(sorted(moved))} cannot be updated")
         if "version" in kwargs:
             raise ValueError("versions number themselves; leave `version` out of the update")
@@ -124,6 +126,8 @@ class Profile(models.Model):
 
     class Meta:
         abstract = True
+        # Whoever writes by `_base_manager` makes versions too.
+        base_manager_name = "objects"
 
     def __str__(self) -> str:
         return f"{self.layer} {self.customer_id}"
@@ -190,7 +194,7 @@ class CustomerProfileL1(Profile):
     core = CanonicalJSONField(_("from the core system"), default=dict, blank=True)
     core_synced_at = models.DateTimeField(_("read from the core"), null=True, blank=True, editable=False)
 
-    class Meta:
+    class Meta(Profile.Meta):
         app_label = "memory"
         db_table = "customer_profile_l1"
         verbose_name = _("customer profile")
@@ -199,7 +203,10 @@ class CustomerProfileL1(Profile):
 
 
 class CustomerProfileL2(Profile):
-    """payload: the advisor agent's fields. asset_snapshot: the authoritative copy of the cached advisor snapshot."""
+    """payload: the advisor agent's fields. asset_snapshot: the authoritative copy of the cached advisor snapshot.
+
+    snapshot_confirmed_at: when the newest load began that found the figures of the copy again; no version tells of it.
+    """
 
     layer = Layer.L2
 
@@ -207,8 +214,9 @@ class CustomerProfileL2(Profile):
     asset_snapshot = CanonicalJSONField(_("asset snapshot"), null=True, blank=True)
     snapshot_at = models.DateTimeField(_("snapshot taken"), null=True, blank=True)
     core_as_of = models.DateTimeField(_("core as of"), null=True, blank=True)
+    snapshot_confirmed_at = models.DateTimeField(null=True, blank=True, editable=False)
 
-    class Meta:
+    class Meta(Profile.Meta):
         app_label = "memory"
         db_table = "customer_profile_l2"
         verbose_name = _("advisor's profile of a customer")
@@ -232,7 +240,7 @@ class CustomerProfileL3(Profile):
 
     internal = CanonicalJSONField(_("internal"), default=dict, blank=True)
 
-    class Meta:
+    class Meta(Profile.Meta):
         app_label = "memory"
         db_table = "customer_profile_l3"
         verbose_name = _("risk profile")
@@ -298,7 +306,8 @@ class ProfileVersion(models.Model):
     visible_at: from when readers were given it. Nobody can know it before the commit, so it is told once, right after
     it (by the writer, or by the sweeper for a writer that died), and is the instant that as-of reads compare with.
     author, agent: whom the writer acted for and which agent or service it was; both empty past the services.
-    columns: the row's other columns, those of no reader too. document_hash: SHA-256 of what the cache held of it.
+    columns: the row's other columns, those of no reader too. document_hash: SHA-256 of what the cache holds of it, before
+    anything is left out for being none of the schema's.
     deleted: the profile was deleted as this version; columns and hash are empty.
     """
 
@@ -322,6 +331,7 @@ class ProfileVersion(models.Model):
     class Meta:
         app_label = "memory"
         db_table = "profile_version"
+        base_manager_name = "objects"
         verbose_name = _("version of a profile")
         verbose_name_plural = _("versions of profiles")
         constraints = [

@@ -29,9 +29,10 @@ logger = logging.getLogger(__name__)
 BATCH = 500
 _TICK = timedelta(microseconds=1)
 
-# Columns of the row that the version has as columns of its own.
+# Columns of the row that the version has as columns of its own, and the one that changes without a version.
 _OWN = frozenset(
-    {"id", "tenant", "customer_id", "advisor_id", "version", "updated_at", "updated_by", "trace_id"}
+    {"id", "tenant", "customer_id", "advisor_id", "version", "updated_at", "updated_by", "trace_id",
+     "snapshot_confirmed_at"}
 )  # fmt: skip
 
 

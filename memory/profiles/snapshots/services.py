@@ -6,8 +6,8 @@ what is cached of it are the newer one's. An import deletes value and lease befo
 (`forget_snapshots`): a load that read the core before it can keep nothing in the cache.
 
 Versions. Equal figures are not written again, or the history of l2 would fill with equal versions each 15 minutes: the
-copy that stands is answered and cached. Past CONFIRMED_SECONDS it is written once more, so that its age says no more
-than a day too much (docs/decisions/0017-snapshots.md).
+copy that stands is confirmed (`snapshot_confirmed_at`, no version), answered and cached. Past CONFIRMED_SECONDS it is
+written once more, so that its age says no more than a day too much (docs/decisions/0017-snapshots.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, models, transaction
 
 from config.base.clock import business_date, now, rfc3339
 from config.base.db import retry_conflicts
@@ -53,7 +53,7 @@ def load_snapshot(*, tenant: str, advisor_id: str, customer_id: str) -> Document
     """Reads the core, keeps the authoritative copy, gives the document that now stands.
 
     Five queries of the core, however many positions; of the main database: its clock, the rule's limits, when the
-    core was imported, and the transaction of the copy (1 where nothing changed, else as a profile's write).
+    core was imported, and the transaction of the copy (2 where nothing changed, else as a profile's write).
     Errors: CORE_UNAVAILABLE (503); CUSTOMER_ERASED (410).
     """
     began = database_now()
@@ -87,10 +87,14 @@ def _keep_copy(
             row, created = locked(CustomerProfileL2, tenant, ids)
             standing: Document | None = row.asset_snapshot
             if standing is not None and row.snapshot_at is not None:
-                if row.snapshot_at > began:
+                if max(row.snapshot_at, row.snapshot_confirmed_at or row.snapshot_at) > began:
                     return standing
                 same = {**standing, "snapshot_at": None} == {**figures, "snapshot_at": None}
                 if same and began - row.snapshot_at < timedelta(seconds=CONFIRMED_SECONDS):
+                    # Or a slower load, older than this one, would take itself for newer than the copy, and figures
+                    # that came and went meanwhile would stand.
+                    confirmed = CustomerProfileL2.objects.filter(pk=row.pk)
+                    models.QuerySet.update(confirmed, snapshot_confirmed_at=began)
                     return standing
             row.asset_snapshot = {**figures, "snapshot_at": rfc3339(began)}
             row.snapshot_at, row.core_as_of = began, imported_at

@@ -13,7 +13,13 @@ from config.base import redis as base_redis
 from config.base.clock import now
 from config.base.keys import match
 from memory.profiles import cache, selectors, services
-from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, ProfileChange
+from memory.profiles.models import (
+    CustomerProfileL1,
+    CustomerProfileL2,
+    CustomerProfileL3,
+    ProfileChange,
+    ProfileVersion,
+)
 from memory.profiles.sweeping import sweep
 from tests.memory.profiles.helpers import (
     ALICE,
@@ -191,6 +197,20 @@ def test_a_row_that_was_refreshed_or_read_in_part_still_gets_a_new_version() -> 
 def test_a_profile_cannot_be_moved_to_another_customer() -> None:
     with pytest.raises(ValueError, match="does not move"):
         CustomerProfileL3.objects.update(customer_id=BOB)
+    for key in ("id", "pk"):
+        with pytest.raises(ValueError, match="does not move"):
+            CustomerProfileL3.objects.update(**{key: 5})
+
+
+@pytest.mark.parametrize("model", [CustomerProfileL1, CustomerProfileL2, CustomerProfileL3])
+def test_the_base_manager_makes_versions_too(model: Any) -> None:
+    row = model.objects.create(customer_id=ALICE, **({"advisor_id": WEI} if model is CustomerProfileL2 else {}))
+    model._base_manager.filter(pk=row.pk).update(payload={"schema_version": 1})
+    assert list(ProfileVersion.objects.values_list("version", flat=True)) == [1, 2]
+    with pytest.raises(ValueError, match="does not move"):
+        model._base_manager.update(id=row.pk + 1)
+    with pytest.raises(TypeError):
+        ProfileVersion._base_manager.update(columns={})
 
 
 def test_a_rolled_back_update_by_queryset_leaves_no_outbox_row() -> None:

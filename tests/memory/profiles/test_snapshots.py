@@ -328,6 +328,29 @@ def test_a_slow_load_never_puts_an_old_one_over_a_newer(alice: None, monkeypatch
     assert cached()["total"] == copy()["total"] == snapshot()["total"] == "210000.005"
 
 
+def test_a_slow_load_gives_way_to_one_that_found_the_old_figures_again(
+    alice: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A copy stands; 2. other figures come, and a load that reads them is held up; 3. the first figures are back,
+    and a load finds them; 4. the slow one goes on."""
+    first = snapshot()["total"]
+    before = CustomerProfileL2.objects.get().version
+    imported("160000")
+    rows = services.read_core(tenant="default", customer_id=ALICE, at=services.database_now())
+    original = services.read_core
+
+    def held_up(**which: Any) -> Any:
+        monkeypatch.setattr(services, "read_core", original)
+        imported("150000")
+        assert snapshot()["total"] == first
+        return rows
+
+    monkeypatch.setattr(services, "read_core", held_up)
+    slow = services.load_snapshot(tenant="default", advisor_id=WEI, customer_id=ALICE)
+    assert slow["total"] == copy()["total"] == cached()["total"] == snapshot()["total"] == first
+    assert CustomerProfileL2.objects.get().version == before
+
+
 def test_a_slow_load_keeps_nothing_that_an_import_has_outdated(alice: None, monkeypatch: pytest.MonkeyPatch) -> None:
     original = services.read_core
     monkeypatch.setattr(services, "read_core", lambda **which: (original(**which), imported("160000"))[0])
