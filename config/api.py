@@ -20,6 +20,7 @@ from config.base.errors import DomainError, invalid_request
 from config.base.outages import outage
 from config.base.redis import RedisUnavailable
 from config.base.trace import current_trace_id
+from config.logs import route_of
 from config.middleware import problem_response
 from config.queries import refuse_unknown_queries
 from guard.idempotency.http import honour
@@ -154,7 +155,7 @@ def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
-    logger.error("unhandled %s at %s on %s %s", type(error).__name__, where, request.method, request.path)
+    logger.error("unhandled %s at %s on %s %s", type(error).__name__, where, request.method, route_of(request))
     return _problem(DomainError("INTERNAL"))
 
 

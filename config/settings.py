@@ -371,27 +371,39 @@ AUDIT_SEAL_LAG = envint("AUDIT_SEAL_LAG", 30, low=1)
 # Seconds between heartbeats of a websocket; with each the login is looked up again and missed events are filled in.
 FEED_HEARTBEAT_SECONDS = envint("FEED_HEARTBEAT_SECONDS", 15, low=1, high=300)
 
-# --- logging: one line an event, trace id on each, no bodies, no keys ----------------------------------------------
+# --- logging: one line an event, trace id on each, no bodies, no keys, no addresses -------------------------------
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"outage": {"()": "config.logs.OutageFilter"}, "trace": {"()": "config.base.trace.TraceFilter"}},
+    "filters": {
+        "address": {"()": "config.logs.AddressFilter"},
+        "outage": {"()": "config.logs.OutageFilter"},
+        "trace": {"()": "config.base.trace.TraceFilter"},
+    },
     "formatters": {
         "line": {
             "()": "config.base.redact.RedactingFormatter",
             "fmt": "%(asctime)s %(levelname)s %(name)s [%(trace_id)s] %(message)s",
         }
     },
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace"]}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace", "address"]}},
     "root": {
         "handlers": ["console"],
         "level": envchoice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     },
     "loggers": {
         "httpx": {"level": "WARNING"},
-        "django.request": {"level": "ERROR"},
-        "celery.app.trace": {"level": "WARNING"},
+        "django.request": {"level": "ERROR", "filters": ["address"]},
+        "django.security.csrf": {"filters": ["address"]},
+        "django.security.DisallowedHost": {"filters": ["address"]},
+        # runserver's own line for each request, with its address
+        "django.server": {"level": "ERROR", "filters": ["address"], "handlers": [], "propagate": True},
+        "uvicorn.error": {"filters": ["address"]},
+        # what a server in front of us would write for each request; uvicorn is started without it
+        "uvicorn.access": {"level": "CRITICAL", "handlers": [], "propagate": False},
+        "gunicorn.access": {"level": "CRITICAL", "handlers": [], "propagate": False},
+        "celery.app.trace": {"level": "WARNING", "filters": ["address"]},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING", "filters": ["outage"]},
         "celery.worker.consumer.consumer": {"filters": ["outage"]},
