@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from datetime import date, datetime, timedelta
 from io import StringIO
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError
+from django.db import DatabaseError, connection, connections
 
 from config.base.clock import now
 from guard.audit.models import AuditLog
@@ -296,3 +297,53 @@ def test_the_clock_starts_anew_with_a_reopening() -> None:
     assert alert.dispose_due_at is not None
     assert alert.dispose_due_at > now()
     assert sweep().level_2 == 0
+
+
+class Killed(BaseException):
+    """Whatever the process was doing, it is over."""
+
+
+def killed_at(statement: int, at: datetime) -> bool:
+    """A sweep in a thread whose connection dies at that statement. Whether it came so far."""
+    left = [statement]
+    died: list[bool] = []
+
+    def dying(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        left[0] -= 1
+        if left[0] <= 0:
+            raise Killed
+        return execute(sql, params, many, context)
+
+    def run() -> None:
+        with connection.execute_wrapper(dying):
+            try:
+                sweep(at=at)
+            except Killed:
+                died.append(True)
+            finally:
+                connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    return bool(died)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_killed_at_every_statement_nothing_is_lost_and_nothing_told_twice() -> None:
+    rounds, late = 0, now() + timedelta(days=30)
+    while True:
+        rounds += 1
+        settle(make_hit(f"T{rounds}", customer=f"C{rounds}", score=60))
+        snoozed = now() if rounds % 2 else None
+        RiskAlert.objects.filter(customer_id=f"C{rounds}").update(snoozed_until=snoozed)
+        if not killed_at(rounds, late):
+            break
+    assert rounds > 8
+    sweep(at=late)
+    assert set(RiskAlert.objects.values_list("escalation_level", "snoozed_until")) == {("LEVEL_2", None)}
+    for alert_id in RiskAlert.objects.values_list("pk", flat=True):
+        told = AlertOutbox.objects.filter(alert_id=alert_id, kind="alert")
+        assert [row.event.get("escalation_level", "") for row in told.order_by("id")] == ["", "LEVEL_2"]
+        assert AuditLog.objects.filter(object_id=alert_id, event_type="alert_escalated").count() == 1
+        assert AlertAction.objects.filter(alert_id=alert_id, action="level_2").count() == 1
