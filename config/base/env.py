@@ -95,12 +95,21 @@ def database_from_url(name: str, url: str, *, timeout: int | None = None) -> dic
 
     Errors: ImproperlyConfigured naming the variable, never the URL (it holds a password).
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ImproperlyConfigured(
+            f"{name} has a port that is no number from 0 to 65535, or a host that is none; use "
+            "mysql://user:password@host:3306/name"
+        ) from None
     query = dict(parse_qsl(parts.query))
     if parts.scheme in {"mysql", "mariadb"}:
-        database = unquote(parts.path.lstrip("/"))
-        if not database:
+        database = unquote(parts.path.removeprefix("/"))
+        if not re.fullmatch(r"[^/\x00]{1,64}", database):
             raise ImproperlyConfigured(f"{name} names no database; use mysql://user:password@host:3306/name")
+        if not re.fullmatch(r"[0-9]{1,4}", query.get("connect_timeout", "1"), re.ASCII):
+            raise ImproperlyConfigured(f"{name} has a connect_timeout that is no whole number of seconds")
         opening = "SET sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
         if timeout is not None:
             # Both: `innodb_…` are rows, the other one is LOCK TABLES and ALTER TABLE.
@@ -125,12 +134,15 @@ def database_from_url(name: str, url: str, *, timeout: int | None = None) -> dic
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),
             "HOST": parts.hostname or "127.0.0.1",
-            "PORT": str(parts.port or 3306),
+            "PORT": str(port or 3306),
             "OPTIONS": options,
             "TEST": {"CHARSET": "utf8mb4", "COLLATION": "utf8mb4_unicode_ci"},
         }
     if parts.scheme == "sqlite":
-        return sqlite_database(unquote(parts.path))
+        path = unquote(parts.path)
+        if parts.netloc or path.startswith("//") or len(path) < 2 or path.endswith("/") or "\0" in path:
+            raise ImproperlyConfigured(f"{name} names no file; use sqlite:///absolute/path with three slashes")
+        return sqlite_database(path)
     raise ImproperlyConfigured(f"{name} has scheme {parts.scheme!r}; use mysql://user:password@host:port/name")
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.test import Client
 
+from config.base.env import core_database
 from config.base.errors import DomainError
 from guard.access.services import issue_key
 from memory.core import selectors, window
@@ -53,6 +55,70 @@ WRITES = {
 }
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM core_customer FOR/**/UPDATE",
+        "SELECT * FROM core_customer for -- x\n update",
+        "SELECT * FROM core_customer FOR # x\n share",
+        "SELECT * FROM core_customer lock in /**/ share mode",
+        "SELECT 1 into/**/outfile '/tmp/out'",
+        "SELECT 1 into /*x*/ dumpfile '/tmp/out'",
+        "SELECT 1 into/**/@a",
+        "SELECT @a:=1",
+        "SELECT @a /**/ := 1",
+        "/*!insert into*/ t values(2)",
+        "/*M!100100 delete from t */",
+        "SELECT 1 /*M! into outfile '/tmp/out'*/",
+        "SELECT /*+ SET_VAR(transaction_read_only=0) */ 1",
+        "SELECT 1 --1 into outfile '/tmp/out'",
+        "SELECT 'no end",
+        "SELECT 1 /* no end",
+        "-- x\nDELETE FROM t",
+        "# SELECT\nDELETE FROM t",
+        "/**/;DELETE FROM t",
+        "SELECT 1;/**/DELETE FROM t",
+        "",
+    ],
+)
+def test_a_remark_hides_nothing(sql: str) -> None:
+    with pytest.raises(DomainError) as refusal:
+        window.refuse_unless_read(sql, "mysql")
+    assert refusal.value.code == "CORE_READ_ONLY"
+
+
+@pytest.mark.parametrize("vendor", ["mysql", "sqlite"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM core_customer WHERE name = 'for update'",
+        "SELECT `into`, \"for update\" FROM t WHERE a = 'lock in share mode; x' AND b = '/*!'",
+        "-- c\nSELECT 1",
+        "/* for update */ SELECT 1;",
+        "(SELECT 1) UNION (SELECT 2)",
+        "SELECT 'it''s; fine' , 2 * 3 / 4 - 1, %s",
+        "WITH a AS (SELECT 1) SELECT * FROM a ;  ",
+    ],
+)
+def test_what_is_quoted_or_remarked_is_no_word(sql: str, vendor: str) -> None:
+    window.refuse_unless_read(sql, vendor)
+
+
+def test_each_server_reads_quotes_its_own_way() -> None:
+    window.refuse_unless_read("SELECT 1 WHERE a LIKE %s ESCAPE '\\' AND b = 'x'", "sqlite")
+    with pytest.raises(DomainError):
+        window.refuse_unless_read("SELECT 'a\\'; DELETE FROM t; -- '", "sqlite")
+    window.refuse_unless_read("SELECT 'a\\'; DELETE FROM t; -- '", "mysql")
+
+
+def test_a_long_statement_is_read_in_a_moment() -> None:
+    began = time.perf_counter()
+    window.refuse_unless_read(f"SELECT * FROM t WHERE id IN ({', '.join(['%s'] * 20_000)})", "mysql")
+    with pytest.raises(DomainError):
+        window.refuse_unless_read("SELECT " + "''" * 50_000 + "'", "mysql")
+    assert time.perf_counter() - began < 1
+
+
 @pytest.mark.parametrize("sql", WRITES.values(), ids=WRITES.keys())
 def test_no_statement_writes(file_core: Path, sql: str) -> None:
     with pytest.raises(DomainError, match="CORE_READ_ONLY"):
@@ -61,7 +127,7 @@ def test_no_statement_writes(file_core: Path, sql: str) -> None:
 
 
 def test_the_database_refuses_what_our_eyes_would_miss(file_core: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "refuse_unless_read", lambda sql: None)
+    monkeypatch.setattr(window, "refuse_unless_read", lambda sql, vendor: None)
     for sql in ("DELETE FROM core_assignment", "CREATE TABLE mine (id INTEGER)"):
         with pytest.raises(DomainError, match="CORE_READ_ONLY"):
             raw(sql)
@@ -162,3 +228,28 @@ def test_threads_meet_the_same_door(file_core: Path) -> None:
     for thread in threads:
         thread.join()
     assert told == ["CORE_READ_ONLY"] * 4
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://root@db:33o6/core",
+        "mysql://root@db:99999/core",
+        "mysql://root@[::1/core",
+        "mysql://root@db:3306",
+        "mysql://root@db:3306//core",
+        "mysql:////core",
+        "mysql://root@db/core?connect_timeout=soon",
+        "sqlite:////srv/core.sqlite3",
+        "sqlite://srv/core.sqlite3",
+        "sqlite:///",
+        "postgres://db/core",
+    ],
+)
+def test_an_address_that_is_none_is_told_in_one_sentence_that_names_the_setting(url: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as told:
+        core_database("CORE_DATABASE_URL", url, 1, 1000)
+    sentence = str(told.value)
+    assert sentence.startswith("CORE_DATABASE_URL ")
+    assert not [word for word in ("\n", "root", "srv") if word in sentence]  # it may hold a password
+    assert told.value.__suppress_context__ or told.value.__context__ is None

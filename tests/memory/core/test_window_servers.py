@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -71,7 +74,7 @@ def test_the_session_is_read_only_for_whoever_gets_past_our_eyes(
     core_server: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refused(lambda: raw("DELETE FROM core_assignment"), "CORE_READ_ONLY") < 1
-    monkeypatch.setattr(window, "refuse_unless_read", lambda sql: None)
+    monkeypatch.setattr(window, "refuse_unless_read", lambda sql, vendor: None)
     for sql in (
         "DELETE FROM core_assignment",
         "UPDATE core_assignment SET advisor_id = 'x'",
@@ -141,6 +144,30 @@ def test_a_new_process_with_a_core_that_is_away_hears_it_in_time(core_server: Ma
     core_server.pause()
     forget_connection()
     assert refused(is_assigned) < 3
+
+
+def test_a_server_that_greets_a_byte_at_a_time_is_none(settings: Any) -> None:
+    """Each byte comes in time, the whole greeting in a minute."""
+    over = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        with suppress(OSError):
+            peer, _address = listening.accept()
+            with peer:
+                for byte in b"\x4a\x00\x00\x00\x0a10.6.0-MariaDB\x00" + b"a" * 100:
+                    if over.wait(0.5):
+                        return
+                    peer.send(bytes([byte]))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=drip, args=(listening,), daemon=True).start()
+        url = f"mysql://root@127.0.0.1:{listening.getsockname()[1]}/core"
+        with external_core(settings, url, connect_seconds=1):
+            began = time.monotonic()
+            refused(is_assigned)
+            assert time.monotonic() - began < 2.5
+            assert refused(is_assigned) < 0.5
+        over.set()
 
 
 def test_an_idle_connection_to_a_server_that_stands_still_costs_its_check_too(
