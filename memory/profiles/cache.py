@@ -33,6 +33,7 @@ from config.base.redis import RedisUnavailable, Script, state, translated
 from guard.access.blacklist import REDIS_PATIENCE, quick
 from memory.profiles import keys
 from memory.profiles.models import Layer
+from memory.profiles.shaping import is_document
 
 logger = logging.getLogger(__name__)
 
@@ -132,10 +133,10 @@ def read(slots: Sequence[Slot]) -> list[Found]:
         answer = _read(quick(), names, [secrets.token_hex(8), _GENERATION_MS, _LEASE_MS])
     except RedisUnavailable:
         return [Found(None)] * len(slots)
-    except ResponseError as error:
-        if "WRONGTYPE" not in str(error):
+    except (ResponseError, UnicodeDecodeError) as error:
+        if isinstance(error, ResponseError) and "WRONGTYPE" not in str(error):
             raise
-        # Another team's program has put a list or a hash there: MySQL answers, and the intruder goes.
+        # Another team's program has put a list, a hash or bytes there: MySQL answers, and the intruder goes.
         logger.warning("a profile key holds something else: deleted")
         _drop_names(names)
         return [Found(None)] * len(slots)
@@ -147,13 +148,18 @@ def _found(slot: Slot, value: str | None, generation: str | None, part: int) -> 
         return Found(None, generation or "", Part(part) if generation else Part.LOAD)
     try:
         document = json.loads(value)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or document.get("customer_id") != slot.customer_id:
+        ours = is_document(slot.layer, document) and _is_of(slot, document)
+    except (ValueError, RecursionError):
+        ours = False
+    if not ours:
         logger.warning("a %s profile key holds something else: deleted", slot.layer)
         _drop_names(slot.names)
         return Found(None)
     return Found(document, "", Part.HIT)
+
+
+def _is_of(slot: Slot, document: dict[str, Any]) -> bool:
+    return (document["customer_id"], document.get("advisor_id", "")) == (slot.customer_id, slot.advisor_id)
 
 
 def fill(entries: Iterable[tuple[Slot, str, dict[str, Any] | None]]) -> int:

@@ -15,6 +15,7 @@ from guard.access.masking import mask
 from memory.profiles import derived
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
 from memory.profiles.schemas import L3_INTERNAL, L1Core, L1Own, L2Own, L3Internal, L3Shared
+from memory.profiles.shaping import shaped
 
 Document = dict[str, Any]
 
@@ -42,26 +43,51 @@ def cached_document(profile: Profile) -> Document:
     return l3_document(profile)
 
 
+def whole_document(profile: Profile) -> Document:
+    """The same before anything was left out of it for being none of the schema's: what a version's hash is of, so that
+    a schema to come does not make old versions look tampered with."""
+    columns = [profile.payload]
+    if isinstance(profile, CustomerProfileL1):
+        columns = [profile.core, profile.payload]
+    fields: Document = {}
+    for column in columns:
+        fields |= column if isinstance(column, dict) else {"": column}
+    if isinstance(profile, CustomerProfileL3):
+        fields = {name: _shown(value) for name, value in fields.items() if name not in L3_INTERNAL}
+    beside = _beside_l2(profile) if isinstance(profile, CustomerProfileL2) else {}
+    return {**fields, **_head(profile), **beside}
+
+
+def _shown(value: Any) -> Any:
+    """A list without the entries that are risk's alone."""
+    if not isinstance(value, list) or not any(isinstance(entry, dict) for entry in value):
+        return value
+    return [entry for entry in value if isinstance(entry, dict) and entry.get("visibility") in ("public", "advisor")]
+
+
 def l1_document(profile: CustomerProfileL1) -> Document:
     """What `profile:l1:*` holds."""
-    return {**profile.core, **profile.payload, **_head(profile)}
+    return {**shaped(L1Core, profile.core), **shaped(L1Own, profile.payload), **_head(profile)}
 
 
 def l2_document(profile: CustomerProfileL2) -> Document:
     """What `profile:l2:*` holds."""
+    return {**shaped(L2Own, profile.payload), **_head(profile), **_beside_l2(profile)}
+
+
+def _beside_l2(profile: CustomerProfileL2) -> Document:
+    snapshot = profile.asset_snapshot
     return {
-        **profile.payload,
-        **_head(profile),
         "advisor_id": profile.advisor_id,
-        "asset_snapshot": profile.asset_snapshot,
+        "asset_snapshot": snapshot if isinstance(snapshot, dict) else None,
         "snapshot_at": rfc3339(profile.snapshot_at) if profile.snapshot_at else None,
         "core_as_of": rfc3339(profile.core_as_of) if profile.core_as_of else None,
     }
 
 
 def l3_document(profile: CustomerProfileL3) -> Document:
-    """What `profile:l3:*` holds: no internal field, and no flag or restriction that is risk's alone."""
-    shared = {name: value for name, value in profile.payload.items() if name not in L3_INTERNAL}
+    """What `profile:l3:*` holds: what the schema knows, and no flag or restriction that is risk's alone."""
+    shared = shaped(L3Shared, profile.payload)
     for name in ("flags", "restrictions"):
         if name in shared:
             shared[name] = [entry for entry in shared[name] if entry.get("visibility") in ("public", "advisor")]
@@ -89,34 +115,48 @@ def l3_advisor_view(document: Document) -> Document:
     return {**_L3_FIELDS, **document}
 
 
-# What points at a person or is sentences of theirs, beside the name and the ids, which are masked.
-_PERSONAL = ("birth_date", "id_no_masked", "phone_masked", "assessment_id", "reviewed_by", "preferences")
+# What an analyst is shown of each field: True for all of it, names for those parts of its entries. Enumerations,
+# numbers, days, instants and truth values of ours alone: whatever somebody may have typed could name a person.
+_FOR_ANALYSTS: dict[str, bool | tuple[str, ...]] = {
+    **dict.fromkeys(("version", "updated_at", "schema_version", "is_elderly", "assessment_status"), True),
+    **dict.fromkeys(("investor_type", "c_level", "is_lowest", "assessed_at", "valid_until"), True),
+    **dict.fromkeys(("experience_years", "complex_experience", "horizon_months", "max_drawdown_pct"), True),
+    "goals": ("amount", "date", "priority"),
+    "liquidity_needs": ("amount", "by"),
+    "do_not_contact": ("until",),
+    "consents": ("granted_at", "withdrawn_at"),
+    **dict.fromkeys(("risk_score", "risk_level"), True),
+    "flags": ("since", "until", "visibility"),
+    "restrictions": ("code", "value", "since", "until", "visibility"),
+}
 
 
 def masked(view: Document) -> Document:
-    """A view for an analyst: nothing in it names the customer, an officer, or says anything in free text."""
-    shown = {**view, "customer_id": mask(view["customer_id"])}
-    if shown.get("name"):
-        shown["name"] = mask(shown["name"])
-    for name in _PERSONAL:
-        if name in shown:
-            shown[name] = None
-    if shown.get("consents"):
-        shown["consents"] = [{**entry, "purpose": None} for entry in shown["consents"]]
-    if shown.get("restrictions"):
-        shown["restrictions"] = [{**entry, "text": None} for entry in shown["restrictions"]]
+    """A view for an analyst: nothing in it names the customer or an officer, or was typed by anybody. Every name stays,
+    with null for what is not shown; ids and names are masked."""
+    shown = {name: _for_analysts(name, value) for name, value in view.items()}
+    shown["customer_id"] = mask(view["customer_id"])
+    if view.get("name"):
+        shown["name"] = mask(view["name"])
     return shown
 
 
+def _for_analysts(name: str, value: Any) -> Any:
+    parts = _FOR_ANALYSTS.get(name, False)
+    if isinstance(parts, bool) or value is None:
+        return value if parts else None
+    if isinstance(value, list):
+        return [{part: inner if part in parts else None for part, inner in entry.items()} for entry in value]
+    return {part: inner if part in parts else None for part, inner in value.items()}
+
+
 def l3_risk_view(profile: CustomerProfileL3) -> Document:
-    """What risk is given of l3: all of it, from MySQL."""
-    return {
-        **_L3_FIELDS,
-        **dict.fromkeys(L3Internal.model_fields),
-        **profile.payload,
-        **profile.internal,
-        **_head(profile),
-    }
+    """What risk is given of l3, from MySQL: all fields that there are, as they stand there, malformed ones too."""
+    stored: Document = {}
+    for column in (profile.payload, profile.internal):
+        stored |= column if isinstance(column, dict) else {}
+    fields = {**_L3_FIELDS, **dict.fromkeys(L3Internal.model_fields)}
+    return {**{name: stored.get(name) for name in fields}, **_head(profile)}
 
 
 def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: datetime) -> Document:

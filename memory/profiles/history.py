@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 
 from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
-from memory.profiles.documents import Document, cached_document
+from memory.profiles.documents import Document, cached_document, whole_document
 from memory.profiles.models import Layer, Profile, ProfileVersion
 from memory.profiles.recording import hash_of, restored
 
@@ -106,7 +106,7 @@ def _starts_later(of: Of, first: ProfileVersion) -> DomainError:
 def row_of(version: ProfileVersion) -> Profile:
     """The row as it was. Errors: VERSION_DAMAGED (500) where it would not be what readers of the cache were served."""
     row = restored(version)
-    if hash_of(cached_document(row)) != version.document_hash:
+    if hash_of(whole_document(row)) != version.document_hash:
         raise DomainError("VERSION_DAMAGED", f"version {version.version} is not what was written then")
     return row
 

@@ -171,7 +171,7 @@ def hash_of(document: dict[str, Any]) -> str:
 def _version_of(profile: Profile, author: Author) -> ProfileVersion:
     import json
 
-    from memory.profiles.documents import cached_document
+    from memory.profiles.documents import whole_document
     from memory.profiles.models import ProfileVersion
 
     tenant, layer, customer_id, advisor_id = _key(profile)
@@ -190,7 +190,7 @@ def _version_of(profile: Profile, author: Author) -> ProfileVersion:
         schema_version=_schema_version(columns),
         columns=columns,
     )
-    version.document_hash = hash_of(cached_document(restored(version)))
+    version.document_hash = hash_of(whole_document(restored(version)))
     return version
 
 

@@ -36,8 +36,10 @@ from memory.profiles.schemas import (
     L1Own,
     L2Own,
     L3Own,
+    L3Shared,
     Versioned,
 )
+from memory.profiles.shaping import shaped
 
 # Fields that one refusal names.
 MAX_FAULTS = 20
@@ -111,7 +113,8 @@ def write_l3(*, caller: Caller, customer_id: str, payload: Mapping[str, Any], if
     internal = {name: fields.pop(name) for name in L3_INTERNAL if name in fields}
 
     def allowed(row: CustomerProfileL3) -> None:
-        places = restrictions.added(row.payload.get("restrictions") or (), fields.get("restrictions", ()), now())
+        standing = shaped(L3Shared, row.payload).get("restrictions", ())
+        places = restrictions.added(standing, fields.get("restrictions", ()), now())
         if places and not restrictions.has_confirmed_alert(tenant=caller.tenant, customer_id=customer_id):
             code, names = "NEEDS_CONFIRMED_ALERT", [f"restrictions.{place}" for place in places]
             reason = "is new, and the customer has no confirmed alert"

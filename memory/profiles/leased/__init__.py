@@ -66,10 +66,10 @@ def look(place: Place, *, lease_seconds: float) -> Look:
         answer = _look(client(), [place.value, place.lease], [secrets.token_hex(8), int(lease_seconds * 1000)])
     except RedisUnavailable:
         return Look(None, away=True)
-    except ResponseError as error:
-        if "WRONGTYPE" not in str(error):
+    except (ResponseError, UnicodeDecodeError) as error:
+        if isinstance(error, ResponseError) and "WRONGTYPE" not in str(error):
             raise
-        # Another team's program has put a list or a hash there: it goes, and the value is made.
+        # Another team's program has put a list, a hash or bytes there: it goes, and the value is made.
         logger.warning("a cache key holds something else: deleted")
         drop_quietly([place])
         return Look(None, away=True)

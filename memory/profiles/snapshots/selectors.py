@@ -24,13 +24,17 @@ from memory.profiles import derived, leased
 from memory.profiles.models import CustomerProfileL2
 from memory.profiles.snapshots import keys, policies
 from memory.profiles.snapshots.services import load_snapshot, place_of
-from memory.profiles.snapshots.summary import SCHEMA_VERSION
+from memory.profiles.snapshots.summary import SCHEMA_VERSION, Rows, summarise
 
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 5.0
 
 Document = dict[str, Any]
+
+# The shape of every snapshot, and its names with those of whom and when.
+_EMPTY: Mapping[str, Any] = summarise(Rows([], [], {}, None, None), limits=None)
+_NAMES = {*_EMPTY, "advisor_id", "customer_id", "snapshot_at"}
 
 
 def read_snapshot(*, caller: Caller, advisor_id: str, customer_id: str, at: datetime | None = None) -> Document:
@@ -77,19 +81,32 @@ def _read(text: str | None, ids: Mapping[str, str]) -> Document | None:
     """None for what is no snapshot of this pair: other teams' programs write to this server too."""
     try:
         document = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+    if not is_whole(document):
         return None
     theirs = document.get("advisor_id"), document.get("customer_id")
     return document if theirs == (ids["advisor_id"], ids["customer_id"]) else None
+
+
+def is_whole(document: Any) -> bool:
+    """Whether this is a snapshot as `summarise` makes it: every field of it, of its type, and fit to be shown."""
+    if not isinstance(document, dict) or set(document) != _NAMES or document["schema_version"] != SCHEMA_VERSION:
+        return False
+    if any(type(document[name]) is not type(value) for name, value in _EMPTY.items() if isinstance(value, dict | list)):
+        return False
+    try:
+        view(document, now(), stale=False)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return False
+    return True
 
 
 def _last_copy(tenant: str, advisor_id: str, customer_id: str, moment: datetime) -> Document:
     """1 SQL. Errors: CORE_UNAVAILABLE."""
     rows = CustomerProfileL2.objects.filter(tenant=tenant, advisor_id=advisor_id, customer_id=customer_id)
     copy = rows.values_list("asset_snapshot", flat=True).first()
-    if copy is None or copy.get("schema_version") != SCHEMA_VERSION:
+    if copy is None or not is_whole(copy):
         raise DomainError("CORE_UNAVAILABLE", "the core system does not answer, and there is no earlier snapshot")
     return view(copy, moment, stale=True)
 
@@ -129,6 +146,6 @@ def snapshot_of_customer(*, tenant: str, customer_id: str, at: datetime | None =
     none. One query of the main database: neither the core nor Redis is asked. Never marked stale; its age is there."""
     rows = CustomerProfileL2.objects.filter(tenant=tenant, customer_id=customer_id, snapshot_at__isnull=False)
     row = rows.exclude(asset_snapshot=None).order_by("-snapshot_at").first()
-    if row is None or row.asset_snapshot.get("schema_version") != SCHEMA_VERSION:
+    if row is None or not is_whole(row.asset_snapshot):
         return None
     return CustomerSnapshot(row.advisor_id, row.snapshot_at, view(row.asset_snapshot, at or now(), stale=False))
