@@ -19,8 +19,8 @@ from risk.alerts.acting import (
     move,
     record_refused,
 )
+from risk.alerts.judging import Judgement, no_proposal, put_forward, take
 from risk.alerts.models import AlertStatus, RiskAlert
-from risk.alerts.officers import Judgement, no_proposal, put_forward, take
 from risk.feed.events import tell_update
 
 

@@ -22,8 +22,8 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from risk.alerts.deadlines import OPEN, due_of
 from risk.alerts.evidence import evidence_hash
+from risk.alerts.judging import needs_four_eyes
 from risk.alerts.models import AlertType, RiskAlert
-from risk.alerts.officers import needs_four_eyes
 from risk.alerts.selectors import officers_of
 from risk.console import queue
 from risk.console.acts import (

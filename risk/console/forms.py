@@ -9,8 +9,9 @@ from django.contrib.auth.models import User
 from django.utils.translation import gettext_lazy as _
 
 from guard.access.unmasking import MAX_REASON, MIN_REASON
+from risk.alerts.acting import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
+from risk.alerts.judging import QUIET_DAYS
 from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
-from risk.alerts.officers import QUIET_DAYS, SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
 
 
 def required_length(*, status: str, score: int) -> int:

@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
+from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access import principals, unmasking
 from guard.access.services import Caller, issue_key
@@ -20,7 +22,7 @@ from memory.profiles import selectors as profile_selectors
 from memory.profiles import services as profile_services
 from memory.sessions import branching, dead_letters, locks, selectors, services, treeview
 from memory.sessions.models import MessageDeadLetter
-from risk.alerts import officers
+from risk.alerts import officers, reviewing, snoozing
 from tests.memory.sessions.helpers import make_message, make_session
 from tests.risk.console.make import make_alert, make_auditor, make_manager, make_operator
 
@@ -64,12 +66,19 @@ PROFILE_CALLS: dict[Callable[..., Any], list[tuple[Caller, str, dict[str, Any]]]
 OPENS_ITS_OWN = {services.open_session}
 WORKS_THROUGH_ANOTHER = {locks.hold}  # acquires when it is entered
 
+PUT = {"version": 0, "evidence_hash": "0" * 64, "to_status": "closed", "code": "K01", "text": "long enough to do"}
 STAFF_CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     officers.claim: {},
     officers.release: {},
-    officers.dispose: {"version": 0, "to_status": "closed", "code": "K01", "text": "long enough to do"},
+    officers.assign: {"to": User()},
+    officers.dispose: PUT,
     officers.reopen: {"version": 0, "text": "long enough to do"},
     officers.add_note: {"text": "x"},
+    reviewing.escalate: PUT,
+    reviewing.approve: {"version": 0, "evidence_hash": "0" * 64},
+    reviewing.give_back: {"version": 0, "text": "long enough to do"},
+    snoozing.snooze: {"version": 0, "until": now(), "text": "long enough to do"},
+    snoozing.wake: {"version": 0},
 }
 
 
@@ -100,7 +109,8 @@ def test_every_service_with_a_caller_is_in_these_tables() -> None:
     rooms = (services, selectors, branching, treeview, locks, profile_services, profile_selectors)
     found = {function for room in rooms for function in public(room, "caller")}
     assert found == set(SESSION_CALLS) | set(PROFILE_CALLS) | OPENS_ITS_OWN | WORKS_THROUGH_ANOTHER
-    assert public(officers, "officer") == set(STAFF_CALLS)
+    acts = {function for room in (officers, reviewing, snoozing) for function in public(room, "officer")}
+    assert acts == set(STAFF_CALLS)
 
 
 @pytest.mark.parametrize("function", SESSION_CALLS, ids=lambda function: function.__name__)
