@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from django.core.management import call_command
 from django.db import connection, connections, transaction
 
 from config.base import redis as base_redis
+from config.base.clock import now
 from config.base.redis import RedisUnavailable
 from guard.access.masking import mask
 from risk.alerts.models import AlertOutbox, EscalationLevel, RiskAlert
-from risk.alerts.services import claim
+from risk.alerts.services import claim, sweep
 from risk.feed import nudge, services
 from risk.feed.events import tell_alert, tell_update
 from risk.feed.services import publish
@@ -272,6 +274,15 @@ def test_settling_does_not_need_redis(own_redis_server) -> None:
     result = settle(make_hit())
     assert result.alerts_opened == 1
     assert RiskAlert.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_officers_and_escalations_do_not_need_redis(own_redis_server) -> None:
+    settle(make_hit(score=60))
+    own_redis_server.kill()
+    claim(alert_id=the_alert().alert_id, officer=make_person("alice"))
+    assert sweep(at=now() + timedelta(days=30)).level_2 == 1
+    assert AlertOutbox.objects.filter(published_at=None).count() == 3
 
 
 @pytest.mark.django_db(transaction=True)
