@@ -322,7 +322,8 @@ class L3Own(L3Shared, L3Internal):
 
     def unfit(self) -> Iterator[Fault]:
         for path, text in wording.texts(shown_outside_risk(self.stored())):
-            if wording.tips_off(text):
+            told = wording.code_tips_off if path.startswith("flags.") and path.endswith(".code") else wording.tips_off
+            if told(text):
                 yield path, "would tip off: RISK-003, 004, 008 and reports are risk's alone; make it visibility risk"
 
 

@@ -120,6 +120,20 @@ tips_off = _vocabulary(
 )
 
 
+_NO_LETTER = re.compile(r"[^a-z0-9]")
+# A rule by its number, whatever stands between, by zeros or none, in Roman numerals, with l or 1 for i and o for 0.
+_RULE_IN_A_CODE = re.compile(
+    r"(?:r[il1]sk|ru[l1i]e)[0o]*(?:[348](?!\d)|(?:[il]{3}|[il]v|v[il]{3})(?![ilvx0-9])|three|four|eight)"
+    r"|(?<![a-z])r[0o]+[348](?!\d)"
+)
+
+
+def code_tips_off(code: str) -> bool:
+    """As `tips_off`, for a code, which is no sentence: its parts are read closed up too, and no rule may be named."""
+    closed = _NO_LETTER.sub("", _folded(_plain(code)))
+    return tips_off(code) or tips_off(closed) or _RULE_IN_A_CODE.search(closed) is not None
+
+
 def texts(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Every string in a JSON value with its dotted path, whatever field it is in."""
     if isinstance(value, str):

@@ -208,6 +208,28 @@ def test_what_would_tip_off_is_found(said: str) -> None:
     assert tips_off(said)
 
 
+def write_flags(payload: dict[str, Any]) -> None:
+    services.write_l3(caller=make_caller("risk"), customer_id=ALICE, payload=payload)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["RISK3", "risk.3", "rule_8", "RlSK-003", "R1SK_4", "Risk-III", "rule.iv", "RISK-VIII", "RISK-0O3", "risk_o8",
+     "R003", "r_0_0_8", "Rule-Three", "x.risk-3", "xi.qian", "fan-xi-qian", "a_m_l"],
+)  # fmt: skip
+@pytest.mark.django_db(transaction=True)
+def test_a_code_names_no_rule_in_whatever_spelling(code: str) -> None:
+    with pytest.raises(DomainError):
+        write_flags({"flags": [{"code": code, "visibility": "public"}]})
+    write_flags({"flags": [{"code": code, "visibility": "risk"}]})
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("code", ["max_r3", "RISK-001", "risk_2", "rule_31", "risk-vii", "pep_checked", "risk_level"])
+def test_a_code_that_names_none_is_kept(code: str) -> None:
+    write_flags({"flags": [{"code": code, "visibility": "public"}]})
+
+
 @pytest.mark.parametrize(
     "said",
     [
