@@ -180,7 +180,8 @@ def put_l2(
         "The customer agent gets the customer's part: `customer_id`, `version`, `assessment_status`, "
         "`assessment_valid_until`, `max_product_risk_level`, `restrictions` (code, text, until), `required_steps`, "
         "`as_of`. The advisor agent gets score, level, and entries of visibility public and advisor; the risk agent "
-        f"gets all. `ETag` is the version. {_PAST}"
+        "gets all. `version` and its instant are those of the last version that changed something in the reader's "
+        f"part; other versions are not there for that reader. `ETag` is the version. {_PAST}"
     ),
 )  # fmt: skip
 def get_l3(
@@ -196,8 +197,7 @@ def get_l3(
     auth=_l3("read"),
     summary="Versions of l3",
     description=(
-        f"{_VERSIONS} Readers other than risk are told of versions that changed something for them, and not by whom; a "
-        "page may be short of its limit, or empty, with more to come: `next` says so."
+        f"{_VERSIONS} Readers other than risk are told of versions that changed something for them, and not by whom."
     ),
 )
 def get_l3_versions(

@@ -6,11 +6,13 @@ and of l3 nothing that is risk's alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from config.base.clock import business_date, rfc3339
+from config.base.fields import canonical_json
 from guard.access.masking import mask
 from memory.profiles import derived
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Profile
@@ -86,12 +88,66 @@ def _beside_l2(profile: CustomerProfileL2) -> Document:
 
 
 def l3_document(profile: CustomerProfileL3) -> Document:
-    """What `profile:l3:*` holds: what the schema knows, and no flag or restriction that is risk's alone."""
+    """What `profile:l3:*` holds: what the schema knows, and no flag or restriction that is risk's alone.
+
+    version, updated_at: of the last version that changed something in here; `customer_*`: in the customer's part. That
+    risk wrote what they may not see would tip off (docs/decisions/0023-versions-of-parts.md).
+    """
+    shared, head = _advisors_part(profile), _head(profile)
+    version, at = _mark(profile, "advisor")
+    customer_version, customer_at = _mark(profile, "customer")
+    return {
+        **shared,
+        **head,
+        "version": version,
+        "updated_at": at,
+        "customer_version": customer_version,
+        "customer_as_of": customer_at,
+    }
+
+
+def _advisors_part(profile: CustomerProfileL3) -> Document:
     shared = shaped(L3Shared, profile.payload)
     for name in ("flags", "restrictions"):
         if name in shared:
             shared[name] = [entry for entry in shared[name] if entry.get("visibility") in ("public", "advisor")]
-    return {**shared, **_head(profile)}
+    return shared
+
+
+def _customers_part(advisors: Document) -> list[Document]:
+    """What the customer's part can show of l3, on whatever day."""
+    names = ("code", "value", "text", "since", "until")
+    return [
+        {name: entry.get(name) for name in names}
+        for entry in advisors.get("restrictions", ())
+        if entry["visibility"] == "public"
+    ]
+
+
+def _mark(profile: CustomerProfileL3, part: str) -> tuple[int, str]:
+    """Of a row from before there were marks: its own."""
+    mark = profile.shown.get(part) if isinstance(profile.shown, dict) else None
+    return (mark["version"], mark["at"]) if mark else (profile.version, rfc3339(profile.updated_at))
+
+
+def shown_version(profile: CustomerProfileL3, *, to_customer: bool) -> int:
+    """The version that this one is to the reader: the last one that changed something in the reader's part."""
+    return _mark(profile, "customer" if to_customer else "advisor")[0]
+
+
+def shown_marks(profile: Profile) -> Document | None:
+    """`shown` as it has to be after this write; None where it stands already, or the layer has none."""
+    if not isinstance(profile, CustomerProfileL3):
+        return None
+    advisors = _advisors_part(profile)
+    standing = profile.shown if isinstance(profile.shown, dict) else {}
+    marks: Document = {}
+    for part, content in (("advisor", {**advisors, "schema_version": 1}), ("customer", _customers_part(advisors))):
+        digest = hashlib.sha256(canonical_json(content).encode("utf-8", "surrogatepass")).hexdigest()
+        mark = standing.get(part)
+        same = mark is not None and mark["hash"] == digest
+        marks[part] = mark if same else {"version": profile.version, "at": rfc3339(profile.updated_at), "hash": digest}
+    return None if marks == standing else marks
 
 
 def l1_view(document: Document, moment: datetime) -> Document:
@@ -110,9 +166,13 @@ def l2_view(document: Document) -> Document:
     return {**_L2_FIELDS, **document}
 
 
+# What the cached document has for the customer's part alone.
+_CUSTOMERS = ("customer_version", "customer_as_of")
+
+
 def l3_advisor_view(document: Document) -> Document:
     """What an advisor is given of l3: entries of visibility public and advisor."""
-    return {**_L3_FIELDS, **document}
+    return {**_L3_FIELDS, **{name: value for name, value in document.items() if name not in _CUSTOMERS}}
 
 
 # What an analyst is shown of each field: True for all of it, names for those parts of its entries. Enumerations,
@@ -162,7 +222,8 @@ def l3_risk_view(profile: CustomerProfileL3) -> Document:
 def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: datetime) -> Document:
     """The customer's part of l3. Never a score, a level, a flag, a reason, or an alert.
 
-    as_of: the instant of this version of l3. l1: its document, or None where the customer has none.
+    version, as_of: of the last version of l3 that changed something in this part. l1: its document, or None where the
+    customer has none.
     """
     l1 = l1 or {}
     status = derived.assessment_status(l1, business_date(moment))
@@ -173,7 +234,7 @@ def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: d
     ]
     return {
         "customer_id": document["customer_id"],
-        "version": document["version"],
+        "version": document["customer_version"],
         "assessment_status": status,
         "assessment_valid_until": l1.get("valid_until"),
         "max_product_risk_level": derived.max_product_risk_level(l1, status, public),
@@ -181,5 +242,5 @@ def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: d
             {"code": entry["code"], "text": entry.get("text"), "until": entry.get("until")} for entry in public
         ],
         "required_steps": derived.required_steps(status, public),
-        "as_of": document["updated_at"],
+        "as_of": document["customer_as_of"],
     }

@@ -46,8 +46,8 @@ class ProfileQuerySet(models.QuerySet[Any]):
         if moved := {"tenant", "customer_id", "advisor_id", "pk", key} & set(kwargs):
             # By another key the row would not be found again below, and have no version.
             raise ValueError(f"a profile does not move: {', '.join(sorted(moved))} cannot be updated")
-        if "version" in kwargs:
-            raise ValueError("versions number themselves; leave `version` out of the update")
+        if set(kwargs) & {"version", *self.model._kept}:
+            raise ValueError("versions number themselves; leave `version` and `shown` out of the update")
         if self.query.is_sliced:
             raise TypeError("Cannot update a query once a slice has been taken.")
         author = recording.current_author()
@@ -123,6 +123,7 @@ class Profile(models.Model):
 
     objects = ProfileQuerySet.as_manager()
     _held_in: object | None = None
+    _kept: ClassVar[tuple[str, ...]] = ()  # columns that no writer sets: they are read along with the number
 
     class Meta:
         abstract = True
@@ -166,12 +167,14 @@ class Profile(models.Model):
             return False
         held_in, self._held_in = self._held_in, None
         if held_in is not None and held_in is _outermost(using):
-            standing: tuple[int, datetime] | None = (self.version, self.updated_at)
+            standing: tuple[Any, ...] | None = (self.version, self.updated_at)
         else:
             rows = type(self)._base_manager.using(using).select_for_update().filter(pk=self.pk)
-            standing = rows.values_list("version", "updated_at").first()
+            standing = rows.values_list("version", "updated_at", *self._kept).first()
         if standing is None:
             return False
+        for name, value in zip(self._kept, standing[2:], strict=False):
+            setattr(self, name, value)
         self.version, self.updated_at = standing[0] + 1, recording.after(standing[1])
         return True
 
@@ -234,11 +237,17 @@ class CustomerProfileL2(Profile):
 
 
 class CustomerProfileL3(Profile):
-    """payload: what others may see, entry by entry. internal: risk's alone; no cache ever holds it."""
+    """payload: what others may see, entry by entry. internal: risk's alone; no cache ever holds it.
+
+    shown: for the advisor's and the customer's part the version that last changed something in it, its instant, and
+    the part's hash; `recording.record_written` keeps it, whatever way the row was written.
+    """
 
     layer = Layer.L3
+    _kept = ("shown",)
 
     internal = CanonicalJSONField(_("internal"), default=dict, blank=True)
+    shown = CanonicalJSONField(default=dict, blank=True, editable=False)
 
     class Meta(Profile.Meta):
         app_label = "memory"
@@ -306,8 +315,9 @@ class ProfileVersion(models.Model):
     visible_at: from when readers were given it. Nobody can know it before the commit, so it is told once, right after
     it (by the writer, or by the sweeper for a writer that died), and is the instant that as-of reads compare with.
     author, agent: whom the writer acted for and which agent or service it was; both empty past the services.
-    columns: the row's other columns, those of no reader too. document_hash: SHA-256 of what the cache holds of it, before
-    anything is left out for being none of the schema's.
+    columns: the row's other columns, those of no reader too. document_hash: SHA-256 of what
+    the cache holds of it, before anything is left out for being none of the schema's, and with its own version
+    (documents.whole_document).
     deleted: the profile was deleted as this version; columns and hash are empty.
     """
 

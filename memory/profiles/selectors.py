@@ -132,6 +132,8 @@ def read_l3(
     if as_of is not None or version is not None:
         past, moment = _past(Of(caller.tenant, Layer.L3, customer_id), as_of, version)
         row = history.row_of(past)
+        if version is not None and caller.agent != Agent.RISK:
+            _refuse_unseen(caller, row, past.version)
         l1 = None
         if caller.agent == Agent.CUSTOMER:
             beside = history.at_instant(Of(caller.tenant, Layer.L1, customer_id), moment)
@@ -152,6 +154,13 @@ def read_l3(
     [l3] = _through([_l3(caller.tenant, customer_id)])
     view = documents.l3_advisor_view(_there(l3, missing))
     return documents.masked(view) if caller.agent == Agent.ANALYST else view
+
+
+def _refuse_unseen(caller: Caller, row: Profile, version: int) -> None:
+    """Of a version that changed nothing for this reader there is nothing: not even that it was written."""
+    assert isinstance(row, CustomerProfileL3)
+    if documents.shown_version(row, to_customer=caller.agent == Agent.CUSTOMER) != version:
+        raise history.no_version(Of(row.tenant, Layer.L3, row.customer_id), version)
 
 
 def _l3_shown(caller: Caller, row: Profile, l1: Document | None, moment: datetime) -> Document:
@@ -228,7 +237,8 @@ def versions_l3(
     *, caller: Caller, customer_id: str, limit: int = 20, before_version: int | None = None
 ) -> history.Page:
     """As `versions_l1`, of l3. Whoever is not risk is told of versions that changed something for them, and not by
-    whom: that risk wrote something which they may not see would tip off. So a page may be short, or empty."""
+    whom: that risk wrote something which they may not see would tip off. Cost: 1 SQL for each 200 versions that are
+    looked through."""
     policies.may_l3(caller, "read", customer_id=customer_id)
 
     def view(row: Profile, moment: datetime) -> Document:
@@ -241,7 +251,8 @@ def _versions(caller: Caller, of: Of, view: history.View, limit: int, before_ver
     if not history.MIN_LIMIT <= limit <= history.MAX_LIMIT:
         raise DomainError("INVALID_REQUEST", f"limit is {history.MIN_LIMIT} to {history.MAX_LIMIT}")
     told_all = caller.agent == Agent.RISK or of.layer != Layer.L3
-    found = history.page(of, view=view, limit=limit, before_version=before_version, only_changes=not told_all)
+    look = history.page if told_all else history.page_of_changes
+    found = look(of, view=view, limit=limit, before_version=before_version)
     if told_all and caller.agent != Agent.ANALYST:
         return found
     return replace(found, items=[replace(entry, author="", agent="", trace_id="") for entry in found.items])

@@ -63,6 +63,13 @@ class _Head(BaseModel):
     updated_at: Instant
 
 
+class _Customers(BaseModel):
+    """What l3 has for the customer's part."""
+
+    customer_version: Annotated[int, Field(strict=True, ge=1)]
+    customer_as_of: Instant
+
+
 class _Own(BaseModel):
     """What l2 has beside its fields."""
 
@@ -83,7 +90,7 @@ def _document_of(layer: str) -> TypeAdapter[Any]:
     layers: dict[str, list[type[BaseModel]]] = {
         "l1": [L1Core, L1Own, _Head],
         "l2": [L2Own, _Own, _Head],
-        "l3": [L3Shared, _Head],
+        "l3": [L3Shared, _Customers, _Head],
     }
     parts = layers[layer]
     fields: Json = {}
