@@ -2,7 +2,9 @@
 
 Scope by scope, inner ones first: each column is followed to a table of the core, or to an output of an inner query.
 A personal column is reached wherever it is named, for each place where a value can stand can tell it. A linking column
-is followed through derived tables: it may meet its like, group and be counted, and nothing else.
+is followed through derived tables, under whatever name: bare, it may meet its like, group and be counted, and nothing
+else. A UNION that mixes it with anything would compare it, so that is refused as well; and rows of which each is one
+person's stay within the statement (persons.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
 from memory.core.personal import CATALOGUE, CoreColumn, Kind, Sort
 from memory.profiles.queries.allowed import Refusal
+from memory.profiles.queries.persons import Rows, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class _Walk:
     # of each column node: what stands for a person in it, by full name; nothing where it is plain
     linking: dict[int, frozenset[str]] = field(default_factory=dict)
     kinds: dict[int, Kind | None] = field(default_factory=dict)
+    # of each scope: what its rows are of; and what a scope's own values are reckoned by, from queries within it
+    rows: dict[int, Rows] = field(default_factory=dict)
+    correlated: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
 def reach(tree: exp.Query) -> Reached:
@@ -57,9 +63,16 @@ def reach(tree: exp.Query) -> Reached:
     for scope in scopes:
         own = _own_columns(scope)
         for column in own:
-            _follow(walk, scope, column)
+            if column.table:
+                _follow(walk, scope, column)
             seen.add(id(column))
         walk.outputs[id(scope)] = outputs = _outputs(walk, scope)
+        _ordered_by_outputs(walk, scope, own)
+        walk.rows[id(scope)] = rows_of(
+            scope, walk.linking, [one.linking for one in outputs], walk.rows,
+            walk.correlated.get(id(scope), frozenset()),
+        )  # fmt: skip
+        walk.personal |= walk.rows[id(scope)].picked
         inner = scope.scope_type in (ScopeType.DERIVED_TABLE, ScopeType.CTE)
         if inner and len({output.name for output in outputs}) != len(outputs):
             raise Refusal("SQL_FORBIDDEN", "two columns of a derived table have one name")
@@ -75,6 +88,8 @@ def reach(tree: exp.Query) -> Reached:
         for column in _own_columns(scope):
             if walk.linking.get(id(column)) and not _may_stand(walk, scopes, column):
                 walk.personal |= walk.linking[id(column)]
+    # One row for each person, in an order that may be the persons' own, shows whose each of them is.
+    walk.personal |= walk.rows[id(scopes[-1])].of
     root = walk.outputs[id(scopes[-1])]
     return Reached(tuple(sorted(walk.tables)), tuple(sorted(walk.columns)), tuple(sorted(walk.personal)), tuple(root))
 
@@ -107,9 +122,6 @@ def _own_columns(scope: Scope) -> list[exp.Column]:
 
 
 def _follow(walk: _Walk, scope: Scope, column: exp.Column) -> None:
-    if not column.table:
-        _follow_alias(walk, scope, column)
-        return
     place: Scope | None = scope
     while place is not None and column.table not in place.sources:
         # An inner query may use what is around it; a derived table or CTE may not.
@@ -128,6 +140,19 @@ def _follow(walk: _Walk, scope: Scope, column: exp.Column) -> None:
         walk.kinds[id(column)] = output.kind
     else:
         raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} is nothing that can be followed")
+    linking = walk.linking[id(column)]
+    if linking and place is not None and place is not scope and _is_value(scope):
+        walk.correlated[id(place)] = walk.correlated.get(id(place), frozenset()) | linking
+
+
+def _is_value(scope: Scope) -> bool:
+    """Whether the query within stands for a value that is shown or reckoned with, not for a condition."""
+    node: exp.Expr | None = scope.expression
+    while node is not None and not isinstance(node, exp.Where | exp.Having | exp.Join):
+        if isinstance(node.parent, exp.Select) and node.arg_key in ("expressions", "order", "group"):
+            return True
+        node = node.parent
+    return False
 
 
 def _note(walk: _Walk, column: exp.Column, core: CoreColumn) -> None:
@@ -138,28 +163,26 @@ def _note(walk: _Walk, column: exp.Column, core: CoreColumn) -> None:
         walk.personal.add(core.full_name)
 
 
-def _follow_alias(walk: _Walk, scope: Scope, column: exp.Column) -> None:
-    """A name without a table is one of the query's own outputs, and stands in its ORDER BY."""
-    ordered = column.find_ancestor(exp.Order)
-    if ordered is None or ordered.parent is not scope.expression:
-        raise Refusal("SQL_UNKNOWN_NAME", f"no table has a column {column.name[:64]}")
-    target = next((one for one in _selects(scope) if one.alias_or_name == column.name), None)
-    if target is None:
-        raise Refusal("SQL_UNKNOWN_NAME", f"no table has a column {column.name[:64]}")
-    inner = target.unalias()
-    linking: frozenset[str] = frozenset()
-    for node in inner.find_all(exp.Column):
-        core = None
-        if node is inner or isinstance(inner, exp.Coalesce):
-            source = scope.sources.get(node.table)
-            core = CATALOGUE[source.name].get(node.name) if isinstance(source, exp.Table) else None
-            if isinstance(source, Scope):
-                for one in walk.outputs.get(id(source), ()):
-                    linking |= one.linking if one.name == node.name else frozenset()
-        if core is not None and core.sort is Sort.LINKING:
-            linking |= {core.full_name}
-    walk.linking[id(column)] = linking
-    walk.kinds[id(column)] = None
+def _ordered_by_outputs(walk: _Walk, scope: Scope, own: list[exp.Column]) -> None:
+    """A name without a table is one of the query's own outputs, and stands in its ORDER BY; so does a number."""
+    outputs = walk.outputs[id(scope)]
+    order = scope.expression.args.get("order")
+    for column in own:
+        if column.table:
+            continue
+        output = next((one for one in outputs if one.name == column.name), None)
+        ordered = column.find_ancestor(exp.Order)
+        if output is None or ordered is None or ordered is not order:
+            raise Refusal("SQL_UNKNOWN_NAME", f"no table has a column {column.name[:64]}")
+        walk.linking[id(column)] = output.linking
+        walk.kinds[id(column)] = None
+    for one in order.expressions if order is not None else ():
+        number = one.this.unnest() if isinstance(one, exp.Ordered) else one
+        if isinstance(number, exp.Literal) and not number.is_string:
+            place = int(number.name) if number.name.isdigit() else 0
+            if not 1 <= place <= len(outputs):
+                raise Refusal("SQL_UNKNOWN_NAME", "ORDER BY has the number of no column")
+            walk.personal |= outputs[place - 1].linking
 
 
 def _linking(walk: _Walk, node: exp.Expr | None) -> frozenset[str]:
@@ -194,6 +217,10 @@ def _outputs(walk: _Walk, scope: Scope) -> list[Output]:
         branches = [walk.outputs[id(branch)] for branch in scope.set_operation_scopes]
         if len({len(branch) for branch in branches}) != 1:
             raise Refusal("SQL_INVALID", "the parts of a UNION have different numbers of columns")
+        for column in zip(*branches, strict=True):
+            if not all(one.linking for one in column):
+                # What stands beside an id there is compared with it by the UNION itself, or by whoever joins it.
+                walk.personal |= frozenset().union(*(one.linking for one in column))
         return [
             Output(column[0].name, column[0].kind if len({one.kind for one in column}) == 1 else None,
                    frozenset().union(*(one.linking for one in column)))
@@ -226,12 +253,26 @@ def _may_stand(walk: _Walk, scopes: list[Scope], column: exp.Column) -> bool:
 
 
 def _counted(node: exp.Expr) -> bool:
-    """Also COUNT(DISTINCT CASE WHEN … THEN customer_id END)."""
-    if isinstance(node.parent, exp.If) and node.arg_key == "true" and isinstance(node.parent.parent, exp.Case):
-        node = node.parent.parent
-    if isinstance(node.parent, exp.Distinct):
-        node = node.parent
-    return isinstance(node.parent, exp.Count)
+    """Also COUNT(DISTINCT CASE WHEN … THEN customer_id END), where nothing else is among what it may become."""
+    inner = node
+    if isinstance(node.parent, exp.If) and node.arg_key == "true":
+        inner = node.parent
+        if isinstance(inner.parent, exp.Case):
+            inner = inner.parent
+        if any(not isinstance(one, exp.Column | exp.Null) for one in _becomes(inner)):
+            return False
+        if any(one is not node and isinstance(one, exp.Column) for one in _becomes(inner)):
+            return False
+    if isinstance(inner.parent, exp.Distinct):
+        inner = inner.parent
+    return isinstance(inner.parent, exp.Count)
+
+
+def _becomes(node: exp.Expr) -> list[exp.Expr]:
+    """What a CASE or an IF may give."""
+    branches = node.args.get("ifs") or () if isinstance(node, exp.Case) else (node,)
+    last = node.args.get("default") if isinstance(node, exp.Case) else node.args.get("false")
+    return [*(one.args["true"] for one in branches), *([last] if last is not None else [])]
 
 
 def _handed_on(walk: _Walk, node: exp.Expr) -> bool:
@@ -239,7 +280,8 @@ def _handed_on(walk: _Walk, node: exp.Expr) -> bool:
     query: exp.Expr | None = node.find_ancestor(exp.Select)
     while query is not None and isinstance(query.parent, exp.SetOperation | exp.Subquery):
         if isinstance(query.parent, exp.Subquery) and isinstance(query.parent.parent, exp.From | exp.Join):
-            return True
+            # As a table of it, not in a join's condition.
+            return query.parent.arg_key == "this"
         query = query.parent
     around = query.parent if query is not None else None
     if isinstance(around, exp.CTE | exp.Exists | exp.From | exp.Join):

@@ -317,4 +317,40 @@ PERSONAL: list[str] = [
     "SELECT x.customer_id FROM (SELECT customer_id FROM core_trade JOIN core_customer USING (customer_id)) x",
     "SELECT status AS name FROM core_trade, core_customer ORDER BY name",
     "SELECT amount AS customer_id FROM core_trade ORDER BY -customer_id",
+    # something else beside an id: a UNION or a CASE compares, whoever joins it gets the figures
+    "SELECT SUM(t.amount) FROM core_trade t JOIN (SELECT customer_id AS c FROM core_trade WHERE 1 = 0 UNION ALL "
+    "SELECT 'C0001') x ON x.c = t.customer_id",
+    "WITH x AS (SELECT customer_id AS c FROM core_trade WHERE 1 = 0 UNION SELECT CONCAT('C', RIGHT(trade_id, 4)) "
+    "FROM core_trade) SELECT COUNT(*) FROM core_trade t JOIN x ON x.c = t.customer_id",
+    "SELECT COUNT(*) FROM core_trade WHERE customer_id IN (SELECT 'C0001' UNION ALL SELECT customer_id FROM core_trade "
+    "WHERE 1 = 0)",
+    "SELECT COUNT(*) FROM core_trade WHERE customer_id IN (SELECT customer_id FROM core_trade UNION SELECT plan_id "
+    "FROM core_trade UNION SELECT 'C0001')",
+    "SELECT COUNT(*) FROM (SELECT customer_id FROM core_trade UNION SELECT 'C0001') u",
+    "SELECT COUNT(*) FROM core_product WHERE EXISTS (SELECT customer_id FROM core_trade INTERSECT SELECT 'C0001')",
+    "SELECT COUNT(*) FROM (SELECT customer_id FROM core_trade EXCEPT SELECT 'C0001') u",
+    "SELECT COUNT(DISTINCT CASE WHEN kind = 'natural' THEN customer_id ELSE 'C0001' END) FROM core_customer",
+    "SELECT COUNT(DISTINCT CASE WHEN kind = 'natural' THEN customer_id WHEN 1 = 1 THEN 'C0001' END) FROM core_customer",
+    "SELECT COUNT(DISTINCT IF(kind = 'natural', customer_id, 'C0001')) FROM core_customer",
+    "SELECT COUNT(DISTINCT COALESCE(plan_id, 'C0001')) FROM core_trade",
+    "SELECT COUNT(DISTINCT NULLIF(customer_id, 'C0001')) FROM core_trade",
+    "SELECT COUNT(*) FROM core_trade GROUP BY COALESCE(customer_id, 'C0001')",
+    "SELECT COUNT(*) FROM core_product a JOIN core_product b ON (SELECT customer_id FROM core_customer LIMIT 1) = '1'",
+    # one person by the place of a row
+    "SELECT COUNT(*) FROM (SELECT customer_id AS a FROM core_trade UNION SELECT customer_id FROM core_trade "
+    "ORDER BY 1 LIMIT 1) x",
+    "SELECT COUNT(*) FROM (SELECT customer_id AS a FROM core_trade UNION SELECT customer_id FROM core_trade "
+    "ORDER BY a) x",
+    "SELECT COUNT(*) FROM (SELECT customer_id AS a FROM core_trade ORDER BY 1) x",
+    "SELECT SUM(amount) FROM core_trade GROUP BY customer_id",
+    "SELECT SUM(amount) FROM core_trade GROUP BY customer_id LIMIT 1 OFFSET 3",
+    "SELECT kind FROM core_customer GROUP BY customer_id, kind LIMIT 1 OFFSET 3",
+    "SELECT s FROM (SELECT SUM(amount) AS s FROM core_trade GROUP BY customer_id) x",
+    "SELECT s FROM (SELECT SUM(amount) AS s FROM core_trade GROUP BY customer_id) x UNION ALL SELECT 1",
+    "SELECT SUM(s) FROM (SELECT s FROM (SELECT SUM(amount) AS s FROM core_trade GROUP BY customer_id) x LIMIT 1) y",
+    "SELECT SUM(s) FROM (SELECT s, ROW_NUMBER() OVER () AS n FROM (SELECT SUM(amount) AS s FROM core_trade "
+    "GROUP BY customer_id) x) y WHERE n = 3",
+    "SELECT SUM(t.amount) FROM core_trade t JOIN (SELECT DISTINCT customer_id AS c FROM core_customer LIMIT 1) x "
+    "ON x.c = t.customer_id",
+    "SELECT kind, (SELECT SUM(amount) FROM core_trade t WHERE t.customer_id = c.customer_id) FROM core_customer c",
 ]

@@ -246,6 +246,12 @@ HONEST: list[Honest] = [
            "h.customer_id t.customer_id", lambda f: [[len(f.customers)]]),
     Honest("SELECT COUNT(*) FROM (SELECT customer_id FROM core_trade JOIN core_customer USING (customer_id) "
            "GROUP BY customer_id) x", "c.customer_id t.customer_id", lambda f: [[len(f.customers)]]),
+    Honest("SELECT COUNT(DISTINCT CASE WHEN amount > 5500 THEN customer_id ELSE NULL END), "
+           f"COUNT(DISTINCT IF(amount > 5500, customer_id, NULL)) {TRADES}", "t.amount t.customer_id",
+           lambda f: [[len({t.customer_id for t in f.trades if t.amount > 5500})] * 2]),
+    Honest("SELECT MAX(s) FROM (SELECT (SELECT COUNT(*) FROM core_trade t WHERE t.customer_id = c.customer_id) AS s "
+           "FROM core_customer c) x", "c.customer_id t.customer_id",
+           lambda f: [[max(Counter(t.customer_id for t in f.trades).values())]]),
     # windows
     Honest("SELECT trade_id, SUM(amount) OVER (ORDER BY trade_id) FROM core_trade WHERE trade_id < 'T0003'",
            "t.amount t.trade_id",
