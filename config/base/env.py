@@ -129,7 +129,7 @@ def database_from_url(name: str, url: str, *, timeout: int | None = None) -> dic
         if "unix_socket" in query:
             options["unix_socket"] = query["unix_socket"]
         return {
-            "ENGINE": "django.db.backends.mysql",
+            "ENGINE": "config.base.mysql",
             "NAME": database,
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),
@@ -170,7 +170,7 @@ def core_database(name: str, url: str, connect_seconds: int, statement_ms: int) 
     answer_seconds = -(-statement_ms // 1000) + 1
     entry = database_from_url(name, url, timeout=answer_seconds)
     options = dict(entry["OPTIONS"])  # type: ignore[call-overload]
-    if entry["ENGINE"] == "django.db.backends.mysql":
+    if entry["ENGINE"] == "config.base.mysql":
         # One statement a call: a second one could undo what the first of the session has set.
         options |= {"connect_timeout": connect_seconds, "multi_statements": False}
         return {**entry, "ENGINE": "memory.core.backends.mysql", "OPTIONS": options}
