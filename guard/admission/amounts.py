@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from functools import lru_cache
 
 from config.base.errors import DomainError
@@ -38,9 +39,10 @@ def _units(amount: Decimal | int | str, name: str) -> int:
         raise DomainError("INVALID_REQUEST", f"{name} is not a decimal number") from None
     if not value.is_finite() or value < 0 or value > MOST_UNITS // UNITS_IN_ONE + 1:
         raise DomainError("INVALID_REQUEST", f"{name} must be 0 to {from_units(MOST_UNITS)}")
-    scaled = value.scaleb(PLACES)
-    units = int(scaled)
-    if units != scaled:
+    # A Fraction: Decimal's own arithmetic would round what has more digits than its context.
+    scaled = Fraction(value) * UNITS_IN_ONE
+    units = scaled.numerator
+    if scaled.denominator != 1:
         raise DomainError("INVALID_REQUEST", f"{name} has more than {PLACES} decimal places")
     if units > MOST_UNITS:
         raise DomainError("INVALID_REQUEST", f"{name} must be 0 to {from_units(MOST_UNITS)}")
