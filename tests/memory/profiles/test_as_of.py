@@ -344,8 +344,8 @@ def test_pages_of_the_history() -> None:
         query = f"limit=3&before_version={page['next']}"
     assert seen == [[7, 6, 5], [4, 3, 2], [1]]
     numbers = ("x", "", "true", "1.0", "%2B1", "1_0", "%201", "1%0A", "1e1", "%D9%A1")
-    for number in numbers:
-        assert make_agent("customer").get(f"{L1}?version={number}").status_code == 422, number
+    for one in numbers:
+        assert make_agent("customer").get(f"{L1}?version={one}").status_code == 422, one
     for wrong in (
         "limit=0",
         "limit=201",
