@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -181,32 +181,52 @@ def installation() -> Iterator[tuple[dict[str, str], str]]:
         yield own, f"mysql+aiomysql://root@127.0.0.1:{port}/peers?charset=utf8mb4"
 
 
-def measure(seconds: float, long: bool, lag_seconds: float) -> list[Row]:
+PARTS = ("turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "http")
+
+
+def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = frozenset(PARTS)) -> list[Row]:
+    rows: list[Row] = []
+    with installation() as (env, peers_url):
+        if not {"turns", "writers"}.isdisjoint(only):
+            rows += _beside_peers(seconds, env, peers_url, only)
+        for name, part in (
+            ("doors", doors),
+            ("admissions", admissions),
+            ("profiles", profiles),
+            ("snapshots", snapshots),
+        ):
+            if name in only:
+                rows += part(seconds)
+        if "draining" in only:
+            rows += draining(lag_seconds, long)
+        if "http" in only:
+            rows += _over_http(seconds, env)
+    return rows
+
+
+def _beside_peers(seconds: float, env: dict[str, str], url: str, only: Set[str]) -> Iterator[Row]:
+    from tests.bench.peers import peers
+
+    found, missing = peers(env["REDIS_URL"], url)
+    if "turns" in only:
+        yield from turns(seconds, found)
+    if "writers" in only:
+        yield from writers(found)
+    for peer in found:
+        peer.close()
+    yield from (Row(f"{name} is not there", 0.0, "", 0.0, note=why) for name, why in missing.items())
+
+
+def _over_http(seconds: float, env: dict[str, str]) -> Iterator[Row]:
     from config.supervisor import process as processes
     from config.supervisor.redis_server import free_port
 
-    rows: list[Row] = []
-    with installation() as (env, peers_url):
-        from tests.bench.peers import peers
-
-        found, missing = peers(env["REDIS_URL"], peers_url)
-        rows += turns(seconds, found)
-        rows += writers(found)
-        for peer in found:
-            peer.close()
-        rows += doors(seconds)
-        rows += admissions(seconds)
-        rows += profiles(seconds)
-        rows += snapshots(seconds)
-        rows += draining(lag_seconds, long)
-        port = free_port()
-        server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)
-        try:
-            rows += serving(seconds, port)
-        finally:
-            processes.stop(server)
-        rows += [Row(f"{name} is not there", 0.0, "", 0.0, note=why) for name, why in missing.items()]
-    return rows
+    port = free_port()
+    server = processes.start([sys.executable, "-m", "tests.bench.serve", str(port)], env=env, cwd=PROJECT)
+    try:
+        yield from serving(seconds, port)
+    finally:
+        processes.stop(server)
 
 
 def main() -> int:
@@ -215,8 +235,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="for each rate (default 4)")
     parser.add_argument("--long", action="store_true", help="also the database's lag under load")
     parser.add_argument("--lag-seconds", type=float, default=60.0, help="how long the load of --long is (default 60)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part alone (may be given again)")
     options = parser.parse_args()
-    rows = measure(options.seconds, options.long, options.lag_seconds)
+    rows = measure(options.seconds, options.long, options.lag_seconds, frozenset(options.only or PARTS))
     if options.json:
         print(json.dumps([{**asdict(row), "ratio": round(row.ratio, 3), "verdict": row.verdict} for row in rows]))
         return 0
