@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
 from memory.core.personal import CATALOGUE
+from memory.profiles.queries.allowed import MAX_NODES, Refusal
 
 
 def expand_aliases(tree: exp.Expr) -> None:
     """GROUP BY takes a column before an alias of the same name, HAVING an alias first unless it is grouped by.
 
-    Projections are left alone: there an alias is no name yet. So each alias is put in place once for each use.
+    Projections are left alone: there an alias is no name yet. So each alias is put in place once for each use. What an
+    aggregate of HAVING takes is of the rows, where an alias is no name either unless nothing else is called so.
+    Errors: Refusal (SQL_TOO_COMPLEX), before anything is copied that would make the whole too large.
     """
+    ctes = {cte.alias: cte for cte in tree.find_all(exp.CTE)}
+    left = MAX_NODES
+
+    def put(aliased: exp.Expr, column: exp.Column) -> None:
+        nonlocal left
+        left -= sum(1 for _node in aliased.walk())
+        if left < 0:
+            raise Refusal("SQL_TOO_COMPLEX", f"its names stand for more than {MAX_NODES} parts")
+        column.replace(_in_place(aliased, column))
+
     for select in list(tree.find_all(exp.Select)):
         aliases = {one.alias: one.this for one in select.selects if isinstance(one, exp.Alias)}
         if not aliases:
@@ -21,17 +34,21 @@ def expand_aliases(tree: exp.Expr) -> None:
         grouped: set[str] = set()
         group = select.args.get("group")
         if group is not None:
-            sources = _source_names(select)
+            sources = _source_names(select, ctes)
             for column in list(_bare_columns(group)):
                 if column.name in sources:
                     grouped.add(column.name)
                 elif column.name in aliases:
-                    column.replace(_in_place(aliases[column.name], column))
+                    put(aliases[column.name], column)
         having = select.args.get("having")
         if having is not None:
+            sources = _source_names(select, ctes)
             for column in list(_bare_columns(having)):
-                if column.name in aliases and column.name not in grouped:
-                    column.replace(_in_place(aliases[column.name], column))
+                if column.name not in aliases or column.name in grouped:
+                    continue
+                if column.find_ancestor(exp.AggFunc, exp.Having) is not having and column.name in sources:
+                    continue
+                put(aliases[column.name], column)
 
 
 def move_having(tree: exp.Expr) -> None:
@@ -77,12 +94,10 @@ def _bare_columns(node: exp.Expr) -> Iterator[exp.Column]:
         stack.extend(child.iter_expressions())
 
 
-def _source_names(select: exp.Select) -> set[str]:
+def _source_names(select: exp.Select, ctes: Mapping[str, exp.CTE]) -> set[str]:
     """Whatever a source of this SELECT may call a column: too many rather than too few, for then a name is looked for
     among the columns, and refused where it is none."""
     names: set[str] = set()
-    root = select.root()
-    ctes = {cte.alias: cte for cte in root.find_all(exp.CTE)}
     sources = [select.args.get("from_"), *(select.args.get("joins") or ())]
     for source in filter(None, sources):
         for table in source.find_all(exp.Table):

@@ -8,13 +8,15 @@ locks, files, sessions, regular expressions, is refused by not being here.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
 from memory.core.personal import CATALOGUE, Sort
 
-MAX_NODES = 3000
+MAX_NODES = 1500
+MAX_SELECTS = 40
 MAX_DEPTH = 60
 MAX_TABLES = 16
 MAX_STARS = 8  # each stands for all columns of its sources, and may be of a query that has several itself
@@ -95,21 +97,33 @@ def forbidden(detail: str) -> Refusal:
 
 def check_tree(tree: exp.Expr) -> None:
     """Errors: Refusal (SQL_FORBIDDEN, SQL_TOO_COMPLEX)."""
-    tables = stars = 0
+    tables = stars = selects = 0
     names: set[str] = set()
+    named: Counter[str] = Counter()
+    using: Counter[str] = Counter()
     for number, (node, depth) in enumerate(_walk(tree)):
         if number > MAX_NODES or depth > MAX_DEPTH:
             raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_NODES} parts, {MAX_DEPTH} deep")
         tables += isinstance(node, exp.Table)
         stars += isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count)
-        if tables > MAX_TABLES or stars > MAX_STARS:
-            raise Refusal("SQL_TOO_COMPLEX", f"at most {MAX_TABLES} tables and {MAX_STARS} stars")
+        selects += isinstance(node, exp.Select)
+        if tables > MAX_TABLES or stars > MAX_STARS or selects > MAX_SELECTS:
+            raise Refusal(
+                "SQL_TOO_COMPLEX", f"at most {MAX_TABLES} tables, {MAX_STARS} stars and {MAX_SELECTS} queries"
+            )
         _check_node(node)
+        if isinstance(node, exp.Column):
+            named[node.name.lower()] += 1
+        elif isinstance(node, exp.Join):
+            using.update(one.name.lower() for one in node.args.get("using") or ())
         if isinstance(node, exp.CTE):
             # Which of two a name means, databases and the parser might see differently.
             if node.alias.lower() in names:
                 raise forbidden(f"two parts of WITH are called {node.alias}")
             names.add(node.alias.lower())
+    # Each use of a name of USING stands for the columns of all the tables that it joins.
+    if sum(count * named[name] for name, count in using.items()) > MAX_NODES // 4:
+        raise Refusal("SQL_TOO_COMPLEX", f"its names stand for more than {MAX_NODES} parts")
 
 
 def _walk(tree: exp.Expr) -> Iterator[tuple[exp.Expr, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import sqlglot
@@ -81,9 +81,7 @@ def judge(sql: str, *, dialect: str = "mysql", granted: Collection[str] = (), mo
         )  # fmt: skip
     except RecursionError:
         return Verdict("SQL_TOO_COMPLEX", "it is too deep")
-    outputs = tuple(
-        Output(names.get(output.name, output.name), output.kind, output.linking) for output in reached.outputs
-    )
+    outputs = tuple(replace(output, name=names.get(output.name, output.name)) for output in reached.outputs)
     return Verdict(
         "", "", normalised, _fingerprint(normalised), reached.tables, reached.columns, reached.personal, outputs, tree
     )

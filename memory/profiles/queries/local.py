@@ -27,8 +27,12 @@ def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def for_sqlite(tree: exp.Query) -> Any:
-    return tree.transform(_translated, copy=False)
+def for_sqlite(tree: exp.Query) -> exp.Query:
+    """In place, inner parts first: a function may stand within another."""
+    for node in reversed(list(tree.walk())):
+        if node is not tree and (other := _translated(node)) is not node:
+            node.replace(other)
+    return tree
 
 
 def _translated(node: exp.Expr) -> exp.Expr:

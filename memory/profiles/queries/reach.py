@@ -14,18 +14,30 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
+from memory.core.models import FACT_MODELS
 from memory.core.personal import CATALOGUE, CoreColumn, Kind, Sort
 from memory.profiles.queries.allowed import Refusal
 from memory.profiles.queries.persons import Rows, rows_of
 
+MAX_WIDTH = 64 * 1024  # characters of a row: of all columns that the core has together it is some thousands
+_DIGITS = 40
+_OPEN_END = 4096  # where a column says no length
+_WIDTHS = {
+    f"{model._meta.db_table}.{one.column}": (one.max_length or _OPEN_END) if one.get_internal_type() in
+    ("CharField", "TextField", "JSONField") else 80
+    for model in FACT_MODELS for one in model._meta.concrete_fields
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column of a query's answer. kind: what its values are, None where only the database knows."""
+    """A column of a query's answer. kind: what its values are, None where only the database knows. width: characters
+    that a value may have at most, however it was put together."""
 
     name: str
     kind: Kind | None
     linking: frozenset[str] = frozenset()
+    width: int = 0
 
 
 @dataclass
@@ -48,6 +60,9 @@ class _Walk:
     # of each scope: what its rows are of; and what a scope's own values are reckoned by, from queries within it
     rows: dict[int, Rows] = field(default_factory=dict)
     correlated: dict[int, frozenset[str]] = field(default_factory=dict)
+    # characters at most: of each column node, and of what each query within an expression gives
+    widths: dict[int, int] = field(default_factory=dict)
+    answers: dict[int, int] = field(default_factory=dict)
 
 
 def reach(tree: exp.Query) -> Reached:
@@ -67,6 +82,10 @@ def reach(tree: exp.Query) -> Reached:
                 _follow(walk, scope, column)
             seen.add(id(column))
         walk.outputs[id(scope)] = outputs = _outputs(walk, scope)
+        width = sum(output.width for output in outputs)
+        if width > MAX_WIDTH:
+            raise Refusal("SQL_TOO_COMPLEX", f"a row of it may have {width} characters; at most {MAX_WIDTH}")
+        walk.answers[id(scope.expression)] = width
         _ordered_by_outputs(walk, scope, own)
         walk.rows[id(scope)] = rows_of(
             scope, walk.linking, [one.linking for one in outputs], walk.rows,
@@ -138,6 +157,7 @@ def _follow(walk: _Walk, scope: Scope, column: exp.Column) -> None:
             raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} has no column {column.name[:64]}")
         walk.linking[id(column)] = output.linking
         walk.kinds[id(column)] = output.kind
+        walk.widths[id(column)] = output.width
     else:
         raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} is nothing that can be followed")
     linking = walk.linking[id(column)]
@@ -158,6 +178,7 @@ def _is_value(scope: Scope) -> bool:
 def _note(walk: _Walk, column: exp.Column, core: CoreColumn) -> None:
     walk.columns.add(core.full_name)
     walk.kinds[id(column)] = core.kind
+    walk.widths[id(column)] = _WIDTHS[core.full_name]
     walk.linking[id(column)] = frozenset({core.full_name}) if core.sort is Sort.LINKING else frozenset()
     if core.sort is Sort.PERSONAL:
         walk.personal.add(core.full_name)
@@ -223,12 +244,31 @@ def _outputs(walk: _Walk, scope: Scope) -> list[Output]:
                 walk.personal |= frozenset().union(*(one.linking for one in column))
         return [
             Output(column[0].name, column[0].kind if len({one.kind for one in column}) == 1 else None,
-                   frozenset().union(*(one.linking for one in column)))
+                   frozenset().union(*(one.linking for one in column)), max(one.width for one in column))
             for column in zip(*branches, strict=True)
         ]  # fmt: skip
     return [
-        Output(one.alias_or_name, _kind(walk, one.unalias()), _linking(walk, one.unalias())) for one in _selects(scope)
+        Output(one.alias_or_name, _kind(walk, one.unalias()), _linking(walk, one.unalias()), _width(walk, one))
+        for one in _selects(scope)
     ]
+
+
+def _width(walk: _Walk, node: exp.Expr) -> int:
+    """Of whatever is made of its parts: no function that is allowed gives more than all of them together, and the
+    digits of a number or an instant."""
+    width, stack = _DIGITS, [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, exp.Query) and not isinstance(one, exp.Subquery):
+            width += walk.answers.get(id(one), MAX_WIDTH + 1)
+        elif isinstance(one, exp.Column):
+            width += walk.widths.get(id(one), 0)
+        elif isinstance(one, exp.Literal):
+            # A name of a month is longer than its two characters of a format.
+            width += len(one.name) * (8 if isinstance(one.parent, exp.TimeToStr) else 1)
+        else:
+            stack.extend(one.iter_expressions())
+    return width
 
 
 def _may_stand(walk: _Walk, scopes: list[Scope], column: exp.Column) -> bool:

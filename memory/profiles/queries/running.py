@@ -31,8 +31,9 @@ from memory.profiles.queries.local import teach
 from memory.profiles.queries.models import QueryOutcome
 from memory.profiles.queries.reach import Output
 
-_TIMED_OUT = {1969, 3024, 1317, 2013}  # MariaDB's and MySQL's own, "interrupted", and the driver's own patience
-_CHUNK = 200
+_TIMED_OUT = {1969, 3024, 1317}  # MariaDB's and MySQL's own, and "interrupted"
+_LEAST_LENGTH = 256 * 1024  # bytes of a value or row, on SQLite: several times what the gate lets be shown
+_LOST = 2013  # the server went, or the driver's own patience did
 
 
 @dataclass(frozen=True)
@@ -77,20 +78,17 @@ def run(sql: str, outputs: Sequence[Output], *, rows: int) -> Result:
     size = 0
     try:
         with _own_connection() as raw, _reading(raw, sql, deadline) as cursor:
-            while chunk := cursor.fetchmany(_CHUNK):
-                for row in chunk:
-                    values = [_value(one, output.kind) for one, output in zip(row, outputs, strict=True)]
-                    size += len(json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-                    if size > settings.ANALYTICS_BYTES:
-                        raise Ended(
-                            QueryOutcome.TOO_LARGE,
-                            DomainError("SQL_RESULT_TOO_LARGE", f"the rows are over {settings.ANALYTICS_BYTES} bytes"),
-                        )
-                    found.append(values)
+            # One by one: no more than the bound and one row is ever here. How wide a row may be, the gate has said.
+            while (row := cursor.fetchone()) is not None:
+                values = [_value(one, output.kind) for one, output in zip(row, outputs, strict=True)]
+                size += len(json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+                if size > settings.ANALYTICS_BYTES:
+                    raise _too_large()
+                found.append(values)
                 if time.monotonic() > deadline:
                     raise _timeout()
     except (DatabaseError, InterfaceError, sqlite3.Error, _driver_error()) as error:
-        raise _ended(error) from None
+        raise _ended(error, late=time.monotonic() > deadline) from None
     return Result([output.name for output in outputs], found[:rows], len(found) > rows, size)
 
 
@@ -106,15 +104,23 @@ def _timeout() -> Ended:
     return Ended(QueryOutcome.TIMEOUT, DomainError("SQL_TIMEOUT", f"it did not end within {seconds():g} s"))
 
 
-def _ended(error: BaseException) -> Ended:
-    """By the number alone: the database's own words may hold what the rows hold."""
+def _too_large() -> Ended:
+    bound = f"the rows are over {settings.ANALYTICS_BYTES} bytes"
+    return Ended(QueryOutcome.TOO_LARGE, DomainError("SQL_RESULT_TOO_LARGE", bound))
+
+
+def _ended(error: BaseException, *, late: bool) -> Ended:
+    """By the number alone: the database's own words may hold what the rows hold. late: its time was over."""
     number = error.args[0] if error.args else None
-    if number in _TIMED_OUT or (isinstance(number, str) and "interrupted" in number):
+    if number in _TIMED_OUT or (number == _LOST and late) or (isinstance(number, str) and "interrupted" in number):
         return _timeout()
+    if isinstance(number, str) and "too big" in number:
+        return _too_large()
     if isinstance(error, DomainError):
         return Ended(QueryOutcome.FAILED, error)
     if isinstance(number, int) and (2000 <= number < 2100 or number in (1040, 1045, 1053, 1203)):
-        return Ended(QueryOutcome.FAILED, DomainError("DATABASE_UNAVAILABLE"))
+        gone = "CORE_UNAVAILABLE" if settings.CORE_IS_EXTERNAL else "DATABASE_UNAVAILABLE"
+        return Ended(QueryOutcome.FAILED, DomainError(gone))
     told = number if isinstance(number, int) else type(error).__name__
     return Ended(QueryOutcome.FAILED, DomainError("SQL_FAILED", f"the database did not run the statement ({told})"))
 
@@ -139,6 +145,7 @@ def _reading(connection: Any, sql: str, deadline: float) -> Iterator[Any]:
     raw = connection.connection
     if connection.vendor == "sqlite":
         teach(raw)
+        raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(settings.ANALYTICS_BYTES, _LEAST_LENGTH))
         raw.execute("PRAGMA query_only=ON")
         raw.set_progress_handler(lambda: int(time.monotonic() > deadline), 1000)
         # Without Django's converters: values as they are stored.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
 
 from config.base.clock import now
 from memory.core.models import FACT_MODELS
@@ -100,6 +101,45 @@ def test_one_fingerprint_for_statements_that_differ_in_their_literals_and_names(
     ]
     assert len({verdict(sql).fingerprint for sql in same[:2]}) == 1
     assert verdict(same[0]).fingerprint != verdict("SELECT amount FROM core_trade").fingerprint
+
+
+ONES, NAMES = ",".join(["1"] * 1400), ",".join(["a"] * 740)
+JOINS = " ".join(f"JOIN core_trade t{n} USING (customer_id, trade_id)" for n in range(14))
+LARGE = [
+    f"SELECT COALESCE({ONES}) a FROM core_trade HAVING COALESCE({NAMES})",
+    f"SELECT COALESCE({ONES[:300]}) a FROM core_trade GROUP BY {NAMES[:800]}",
+    f"SELECT {','.join(['trade_id'] * 300)} FROM core_trade t {JOINS}",
+    "SELECT " + ",".join(["(SELECT 1 a HAVING a)"] * 200),
+    "SELECT " + "+".join(["1"] * 3000),
+    " UNION ALL ".join(["SELECT 1"] * 400),
+]
+
+
+@pytest.mark.parametrize("sql", LARGE)
+def test_a_short_text_never_makes_a_large_tree(sql: str, monkeypatch: Any) -> None:
+    """By what was copied, for a clock would tell of the machine."""
+    copied = 0
+    copy = exp.Expr.copy
+
+    def counting(node: exp.Expr) -> exp.Expr:
+        nonlocal copied
+        copied += sum(1 for _one in node.walk())
+        return copy(node)
+
+    monkeypatch.setattr(exp.Expr, "copy", counting)
+    assert verdict(sql).code == "SQL_TOO_COMPLEX"
+    assert copied < 20_000
+
+
+def test_having_takes_an_alias_where_the_database_does() -> None:
+    def having(shown: str, test: str) -> str:
+        found = verdict(f"SELECT currency, {shown} FROM core_trade GROUP BY currency HAVING {test}")
+        assert found.statement is not None, found.detail
+        return str(found.statement.args["having"].sql("mysql")).replace("`", "").replace("core_trade.", "")
+
+    assert having("MAX(fee) AS amount", "SUM(amount) > 1") == "HAVING SUM(amount) > 1"
+    assert having("-1 AS amount", "SUM(amount) > 1 AND amount < 0") == "HAVING SUM(amount) > 1 AND (-1) < 0"
+    assert having("SUM(amount) AS total", "total > 1") == "HAVING (SUM(amount)) > 1"
 
 
 def test_no_text_goes_into_a_log(caplog: Any) -> None:

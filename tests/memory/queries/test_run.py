@@ -155,6 +155,37 @@ def test_rows_and_bytes_are_bounded(settings: Any) -> None:
     assert AnalyticsQueryEnd.objects.order_by("-at")[0].outcome == "too_large"
 
 
+def test_no_row_is_wider_than_what_is_read_at_once(settings: Any) -> None:
+    """However it doubles: said before it runs. Rows come one by one, so that the bound of bytes ends the reading."""
+    make_facts()
+    sql = f"SELECT currency, '{'x' * 4000}' AS a FROM core_trade"
+    for level in range(12):
+        sql = f"SELECT currency, CONCAT(a, a) AS a FROM ({sql}) AS q{level}"
+    refused("SQL_TOO_COMPLEX", sql)
+    refused("SQL_TOO_COMPLEX", f"SELECT (SELECT {', '.join(['a'] * 1)} FROM ({sql}) AS z LIMIT 1) AS b")
+    settings.ANALYTICS_BYTES = 20_000
+    wide = f"SELECT '{'x' * 8000}' AS a FROM core_trade"
+    refused("SQL_RESULT_TOO_LARGE", wide)
+    assert len(rows(f"{wide} LIMIT 2")) == 2
+
+
+def test_a_database_that_goes_away_has_not_timed_out(settings: Any) -> None:
+    lost = running._ended(Exception(2013, "Lost connection"), late=False)
+    assert (lost.outcome, lost.error.code) == ("failed", "DATABASE_UNAVAILABLE")
+    settings.CORE_IS_EXTERNAL = True
+    assert running._ended(Exception(2013, "Lost connection"), late=False).error.code == "CORE_UNAVAILABLE"
+    assert running._ended(Exception(2013, "Lost connection"), late=True).error.code == "SQL_TIMEOUT"
+
+
+def test_functions_stand_within_functions() -> None:
+    make_facts()
+    assert rows(
+        "SELECT YEAR(DATE_SUB(traded_at, INTERVAL 1 YEAR)) AS y, LEFT(DATE_FORMAT(traded_at, '%Y-%m'), 4) AS z, "
+        "FLOOR(MONTH(traded_at)/2) AS m, DATE(traded_at + INTERVAL 22 HOUR) AS d, DATEDIFF(DATE(traded_at), "
+        "'2026-01-01') AS n FROM core_trade ORDER BY trade_id LIMIT 1"
+    ) == [[2025, "2026", 0, "2026-01-06", 4]]
+
+
 def test_the_connection_cannot_write(monkeypatch: Any) -> None:
     """Whatever came past the gate: the statement's own connection is read-only."""
     make_facts()
