@@ -140,6 +140,8 @@ def database_from_url(name: str, url: str, *, timeout: int | None = None) -> dic
         }
     if parts.scheme == "sqlite":
         path = unquote(parts.path)
+        if path.startswith("//") and not path.startswith("///"):
+            path = path[1:]  # four slashes are how other tools write an absolute path
         if parts.netloc or path.startswith("//") or len(path) < 2 or path.endswith("/") or "\0" in path:
             raise ImproperlyConfigured(f"{name} names no file; use sqlite:///absolute/path with three slashes")
         return sqlite_database(path)

@@ -15,6 +15,7 @@ from guard.access.masking import mask
 from memory.core import selectors as core
 from memory.core.facts import AssessmentFact, CustomerFact
 from memory.profiles import derived, history
+from memory.profiles.core_sync import was_asked
 from memory.profiles.documents import l1_document, l1_view, l2_document, l3_risk_view
 from memory.profiles.drafts.models import AdvisorDraft
 from memory.profiles.drafts.selectors import drafts_of_customer
@@ -43,6 +44,7 @@ STATUS_WORDS = {
     "expiring": _("expires within 30 days"),
     "expired": _("expired"),
     "missing": _("missing"),
+    "unknown": _("not known while the core is away"),
 }
 
 
@@ -140,7 +142,7 @@ def customer_page(*, tenant: str, customer_id: str, sight: Sight, clear: bool = 
     l2s = CustomerProfileL2.objects.filter(tenant=tenant, customer_id=customer_id).order_by("-updated_at")
     known = l1_view(l1_document(l1), moment) if l1 else {}
     risk = l3_risk_view(l3) if l3 else {}
-    status, name, age = _who(known, fact, assessments, core_away, moment)
+    status, name, age = _who(known, fact, assessments, core_away and not (l1 and was_asked(l1)), moment)
     score = risk.get("risk_score")
     return CustomerPage(
         customer_id=customer_id,
@@ -214,15 +216,19 @@ def _who(
     known: dict[str, Any],
     fact: CustomerFact | None,
     assessments: Sequence[AssessmentFact],
-    core_away: bool,
+    nothing_known: bool,
     moment: datetime,
 ) -> tuple[str, str, int | None]:
-    """State of the assessment, name and age: from the core while it answers, else from what the profile keeps of it."""
+    """State of the assessment, name and age: from the core while it answers, else from what the profile keeps of it.
+    nothing_known: the core does not answer, and never did about this customer: then no assessment is missing."""
     today = business_date(moment)
     born = fact.birth_date if fact else None
     if born is None and known.get("birth_date"):
         born = date.fromisoformat(known["birth_date"])
-    if core_away or not (fact or assessments):
+    status: str
+    if nothing_known:
+        status = "unknown"
+    elif not (fact or assessments):
         status = derived.assessment_status(known, today)
     else:
         newest = next((row for row in assessments if row.assessed_at <= moment), None)

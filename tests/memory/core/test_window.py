@@ -240,7 +240,7 @@ def test_threads_meet_the_same_door(file_core: Path) -> None:
         "mysql://root@db:3306//core",
         "mysql:////core",
         "mysql://root@db/core?connect_timeout=soon",
-        "sqlite:////srv/core.sqlite3",
+        "sqlite://///srv/core.sqlite3",
         "sqlite://srv/core.sqlite3",
         "sqlite:///",
         "postgres://db/core",

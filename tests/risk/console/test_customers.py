@@ -281,3 +281,14 @@ def test_a_draft_is_listed_without_its_words() -> None:
     text = page_of(make_client(make_officer())).content.decode()
     assert "drafted" in text
     assert "A word to you." not in text
+
+
+def test_an_assessment_that_nobody_could_ask_for_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    alert = make_alert(CUSTOMER)
+
+    def away(**_: Any) -> None:
+        raise DomainError("CORE_UNAVAILABLE", "the core system does not answer")
+
+    monkeypatch.setattr("memory.core.selectors.customer", away)
+    text = page_of(make_client(make_officer()), key=alert.pk).content.decode()
+    assert "assessment: not known while the core is away" in text
