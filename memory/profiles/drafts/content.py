@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,9 +36,10 @@ class Content:
         for name, text, most in (("subject", self.subject, MAX_SUBJECT), ("recipient", self.recipient, MAX_RECIPIENT)):
             if len(text) > most:
                 raise _invalid(name, f"has {len(text)} characters; at most {most}")
-            if any(ord(char) < 32 or ord(char) == 127 for char in text):
-                # A line break in an address or a subject would be a header of its own to whoever sends the mail.
-                raise _invalid(name, "has a control character")
+            if has_hidden(text):
+                # A line break in an address or a subject would be a header of its own to whoever sends the mail; what
+                # has no width or turns the direction would be read by nobody who reviews it.
+                raise _invalid(name, "has a character that is a control, a separator of lines or not to be seen")
         try:
             size = len(self.body.encode())
             f"{self.subject}{self.recipient}".encode()
@@ -53,6 +55,11 @@ class Content:
         for these words, to this recipient, by this channel, in this draft."""
         whole = {**asdict(self), "draft_id": draft_id, "customer_id": customer_id}
         return hashlib.sha256(canonical_json(whole).encode()).hexdigest()
+
+
+def has_hidden(text: str, *, but: str = "") -> bool:
+    """Whether it has a control (Cc), a format (Cf) or a separator of lines (Zl, Zp) other than those of `but`."""
+    return any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") and char not in but for char in text)
 
 
 def content_of(revision: AdvisorDraftRevision) -> Content:

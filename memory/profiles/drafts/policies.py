@@ -94,9 +94,23 @@ def _person_may_review(person: User, draft: AdvisorDraft) -> None:
 
 
 def same_person(login: str, actor_id: str) -> bool:
-    """Whether a login is the author's, however it is spelled: closed, for a person may have chosen `Wei` for `wei`."""
-    return _folded(login) == _folded(actor_id)
+    """Whether a login is the author's, however it is spelled: closed, for a person may have chosen `Wei` for `wei`,
+    or a letter of another script that looks the same."""
+    folded = [unicodedata.normalize("NFKC", name).casefold().strip() for name in (login, actor_id)]
+    return folded[0] == folded[1] or skeleton(login) == skeleton(actor_id)
 
 
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold().strip()
+# Letters of Cyrillic and Greek that are drawn as Latin ones (Unicode has a list of such confusables). Capitals by
+# themselves: a Greek capital nu is an N, and a small one a v.
+_CAPITALS = str.maketrans("АВЕЁКМНОРСТУХІЇЈЅԌԚԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹ", "ABEEKMHOPCTYXIIJSGQWABEZHIKMNOPTYXC")
+_SMALL = str.maketrans(
+    "авекмнорстухіїјѕһԁԛԝѵґьгпӏԍαβγεζηικμνορστυχϲϳωϝ", "abekmhopctyxiijshdqwvrbrnlgabyeznikmvopstuxcjwf"
+)
+_DROPPED = ("Cc", "Cf", "Mn", "Me", "Zs", "Zl", "Zp")
+
+
+def skeleton(name: str) -> str:
+    """What a name looks like: without accents, spaces and what has no width, in one case and one script."""
+    composed = unicodedata.normalize("NFKC", name).translate(_CAPITALS).casefold()
+    parts = unicodedata.normalize("NFKD", composed)
+    return "".join(char for char in parts if unicodedata.category(char) not in _DROPPED).translate(_SMALL)

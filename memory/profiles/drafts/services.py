@@ -28,7 +28,7 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 from memory.erasure.tombstones import refuse_erased
 from memory.profiles.drafts import policies
-from memory.profiles.drafts.content import MAX_REASON, Content, content_of
+from memory.profiles.drafts.content import MAX_REASON, Content, content_of, has_hidden
 from memory.profiles.drafts.models import (
     OPEN,
     AdvisorDraft,
@@ -133,6 +133,11 @@ def reject_draft(*, by: Caller | User, draft_id: str, version: int, reason: str)
     found = _found_by(by, draft_id)
     policies.may_review(by, found)
     reason = reason.strip()
+    if has_hidden(reason, but="\t\r\n"):
+        raise DomainError(
+            "INVALID_REQUEST", "reason: it has a control, or a character that is not to be seen",
+            errors=[{"field": "reason", "reason": "has a control, or a character that is not to be seen"}],
+        )  # fmt: skip
     if not 1 <= len(reason) <= MAX_REASON or any(0xD800 <= ord(char) < 0xE000 for char in reason):
         raise DomainError(
             "INVALID_REQUEST", f"reason: say why, in 1 to {MAX_REASON} characters",

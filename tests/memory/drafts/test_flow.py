@@ -150,7 +150,14 @@ def approve(by: Any, draft: AdvisorDraft) -> AdvisorDraft:
     )
 
 
-@pytest.mark.parametrize("login", [WEI, WEI.upper(), f"{WEI[0].upper()}{WEI[1:]}"])
+# Cyrillic and Greek letters, full width, no width, an accent, a space that does not break.
+LOOK_ALIKES = [
+    WEI.replace("e", "\u0435"), WEI.replace("i", "\u0456"), WEI.replace("e", "\u03b5"), WEI.replace("w", "\uff57"),
+    f"{WEI[0]}\u200b{WEI[1:]}", f"{WEI}\u0301", f"{WEI}\u00a0", f"\u2060{WEI}", WEI.replace("e", "\u0415"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("login", [WEI, WEI.upper(), f"{WEI[0].upper()}{WEI[1:]}", *LOOK_ALIKES])
 def test_a_person_with_the_author_s_login_cannot_review(login: str) -> None:
     draft = make_submitted()
     refused("DRAFT_OWN_REVIEW", approve, make_reviewer(login), draft)
@@ -253,6 +260,19 @@ def test_each_step_gives_new_time(settings: Any) -> None:
     assert submitted.expires_at > before
 
 
+def test_a_reason_says_what_it_shows() -> None:
+    draft = make_submitted()
+    for reason in ("\u200b", "no\x00", "a\u2028b", "\u202efine"):
+        refused(
+            "INVALID_REQUEST", services.reject_draft, by=make_reviewer(f"r{ord(reason[0])}{ord(reason[-1])}"),
+            draft_id=draft.draft_id, version=draft.version, reason=reason,
+        )  # fmt: skip
+    services.reject_draft(by=make_reviewer(), draft_id=draft.draft_id, version=draft.version, reason="one\r\ntwo")
+
+
+UNSEEN = ("\x85", "\u2028", "\u2029", "\u200b", "\u202e", "\x7f", "\t", "\ufeff")
+
+
 # --- what may stand in one ------------------------------------------------------------------------------------------
 
 
@@ -265,6 +285,8 @@ def test_each_step_gives_new_time(settings: Any) -> None:
         (Content("message", "app", "\ud800"), "INVALID_REQUEST"),
         (Content("message", "app", "x", subject="a" * 201), "INVALID_REQUEST"),
         (Content("message", "email", "x", recipient="a@b.c\r\nBcc: all@b.c"), "INVALID_REQUEST"),
+        *((Content("message", "email", "x", recipient=f"a{char}@b.c"), "INVALID_REQUEST") for char in UNSEEN),
+        *((Content("message", "app", "x", subject=f"a{char}b"), "INVALID_REQUEST") for char in UNSEEN),
         (Content("report", "app", "x" * (256 * 1024 + 1)), "BODY_TOO_LARGE"),
     ],
 )
