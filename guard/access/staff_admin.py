@@ -6,15 +6,18 @@ import json
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.shortcuts import render
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 
 from guard.access.roles import tenant_of
 
@@ -59,10 +62,36 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             if named in {_name(one) for one in self.actions or ()} and named not in self.get_actions(request):
                 raise PermissionDenied
         title = capfirst(self.opts.verbose_name_plural)
-        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+        try:
+            return super().changelist_view(request, {"title": title, **(extra_context or {})})
+        except DisallowedModelAdminLookup:
+            # Said as a sentence; what was asked for is in no log.
+            sentence = _("This list is filtered by what it offers, and by nothing else.")
+            return render(request, "400.html", {"sentence": sentence}, status=400)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).filter(tenant=request_tenant(request))
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """What an address may filter by: the filters that the page offers, and exactly what its search box looks for.
+        Anything else (`__startswith`, `__regex`, `__gte`, another table) would tell, letter by letter, what is masked.
+        """
+        return lookup in self._lookups(request)
+
+    def _lookups(self, request: HttpRequest | None) -> set[str]:
+        allowed = {f"{name}{how}" for name in self.exact_search for how in ("", "__exact")}
+        filters: Any = self.get_list_filter(request) if request is not None else self.list_filter
+        for one in filters:
+            name, kind = one if isinstance(one, tuple | list) else ("", one) if isinstance(one, type) else (one, None)
+            if kind is not None and issubclass(kind, admin.SimpleListFilter):
+                allowed.add(str(kind.parameter_name))
+            elif kind is not None and issubclass(kind, admin.EmptyFieldListFilter):
+                allowed.add(f"{name}__isempty")
+            elif name:
+                allowed |= {f"{name}{how}" for how in ("", "__exact", "__isnull")}
+        if self.date_hierarchy:
+            allowed |= {f"{self.date_hierarchy}__{part}" for part in ("year", "month", "day")}
+        return allowed
 
     def get_search_fields(self, request: HttpRequest) -> Any:
         return [f"{name}__exact" for name in self.exact_search]
