@@ -35,11 +35,11 @@ def is_assigned(tenant: str, advisor_id: str, customer_id: str, at: datetime) ->
 
     Half open, so that a hand-over at one instant leaves exactly one advisor in charge.
     """
-    return (
-        CoreAssignment.objects.filter(tenant=tenant, advisor_id=advisor_id, customer_id=customer_id, valid_from__lte=at)
-        .filter(Q(valid_to=None) | Q(valid_to__gt=at))
-        .exists()
-    )
+    rows = CoreAssignment.objects.filter(
+        tenant=tenant, advisor_id=advisor_id, customer_id=customer_id, valid_from__lte=at
+    ).filter(Q(valid_to=None) | Q(valid_to__gt=at))
+    # A core of the firm's own may compare without regard to case: who is `a002` has nothing of what `A002` has.
+    return (tenant, advisor_id, customer_id) in set(rows.values_list("tenant", "advisor_id", "customer_id"))
 
 
 def advisors_of(*, tenant: str, customer_id: str, at: datetime | None = None) -> list[str]:

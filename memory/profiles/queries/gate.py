@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,6 +32,7 @@ DIALECTS = ("mysql", "postgres", "sqlite")
 MAX_CHARS = 10_000
 _HIDING = ("/*!", "/*m!", "/*+")
 _SCHEMA: dict[str, object] = {table: dict.fromkeys(columns, "VARCHAR") for table, columns in CATALOGUE.items()}
+_SHAPE = re.compile(r"(?:%-?[A-Za-z]|[-/ :.年月日])*\Z")
 _KNOWN = frozenset({*CATALOGUE, *(name for columns in CATALOGUE.values() for name in columns)})
 
 
@@ -172,16 +174,15 @@ def _normalised(tree: exp.Query) -> str:
     for node in list(copy.walk()):
         if isinstance(node, exp.In) and node.expressions and all(isinstance(e, exp.Literal) for e in node.expressions):
             node.set("expressions", [exp.Placeholder()])
-        elif isinstance(node, exp.Literal) and not _is_shape(node):
+        elif isinstance(node, exp.Literal) and isinstance(node.parent, exp.TimeToStr):
+            # Written as a text, whatever it is: only what is nothing but codes and separators is part of what is asked.
+            if not _SHAPE.match(node.name):
+                node.set("this", "?")
+        elif isinstance(node, exp.Literal):
             node.replace(exp.Placeholder())
         elif isinstance(node, exp.Identifier) and node.name not in _KNOWN:
             node.set("this", names.setdefault(node.name, f"x{len(names) + 1}"))
     return copy.sql("mysql", comments=False, identify=False)
-
-
-def _is_shape(literal: exp.Literal) -> bool:
-    """Formats and precisions are part of what is asked, and checked to be plain."""
-    return isinstance(literal.parent, exp.TimeToStr | exp.DataTypeParam)
 
 
 def _fingerprint(normalised: str) -> str:

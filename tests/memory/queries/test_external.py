@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from config.base.clock import now
 from config.base.errors import DomainError
+from guard.access.services import Caller
+from memory.core.selectors import is_assigned
 from memory.profiles.queries import running
 from memory.profiles.queries.models import AnalyticsQueryEnd
 from tests.memory.core.external import external_core, make_sqlite_core
@@ -38,6 +41,29 @@ def test_with_the_core_away_it_is_told_and_written_down(settings: Any, tmp_path:
     assert caught.value.status == 503
     [end] = AnalyticsQueryEnd.objects.all()
     assert (end.outcome, end.code) == ("failed", caught.value.code)
+
+
+@pytest.mark.mariadb
+def test_a_core_that_folds_case_gives_nobody_what_is_another_s(settings: Any) -> None:
+    make_facts()
+    given = connection.settings_dict
+    columns = ("core_customer.tenant", "core_assignment.tenant", "core_assignment.advisor_id")
+    with connection.cursor() as cursor:
+        for table, column in (one.split(".") for one in columns):
+            cursor.execute(f"ALTER TABLE {table} MODIFY {column} VARCHAR(64) COLLATE utf8mb4_general_ci NOT NULL")
+    try:
+        url = f"mysql://{given['USER']}@{given['HOST']}:{given['PORT']}/{given['NAME']}"
+        with external_core(settings, url):
+            assert rows("SELECT COUNT(*) FROM core_customer") == [[6]]
+            other = Caller("Default", "analyst", "ana-1", "key-1")
+            assert rows("SELECT COUNT(*) FROM core_customer", other) == [[0]]
+            assert is_assigned("default", "A0", "C0000", now())
+            assert not is_assigned("default", "a0", "C0000", now())
+            assert not is_assigned("Default", "A0", "C0000", now())
+    finally:
+        with connection.cursor() as cursor:
+            for table, column in (one.split(".") for one in columns):
+                cursor.execute(f"ALTER TABLE {table} MODIFY {column} VARCHAR(64) COLLATE utf8mb4_bin NOT NULL")
 
 
 @pytest.mark.mariadb

@@ -83,6 +83,12 @@ def test_every_column_of_the_core_is_in_one_group() -> None:
         "SELECT x.王建国 FROM (SELECT amount FROM core_trade) AS x(王建国)",
         "SELECT name FROM core_customer WHERE name IN ('王建国', 'x')",
         "SELECT amount FROM core_trade WHERE amount = 440106199001011234",
+        "SELECT DATE_FORMAT(traded_at, '440106199001011234') FROM core_trade",
+        "SELECT DATE_FORMAT(traded_at, '%Y440106199001011234') FROM core_trade",
+        "SELECT CAST(trade_id AS CHAR(440106199001011234)) FROM core_trade",
+        "SELECT CAST(amount AS DECIMAL(44, 440106199001011234)) FROM core_trade",
+        "SELECT traded_at + INTERVAL '440106199001011234' DAY FROM core_trade",
+        "SELECT traded_at + INTERVAL 440106199001011234 DAY FROM core_trade LIMIT 5 OFFSET 440106199",
         "SELECT amount FROM 王建国",
         "SELECT 王建国 FROM core_trade",
     ],
@@ -91,6 +97,10 @@ def test_the_normalised_form_holds_nothing_that_was_made_up(sql: str) -> None:
     found = verdict(sql)
     assert "王建国" not in found.normalised
     assert "440106199001011234" not in found.normalised
+
+
+def test_a_format_of_codes_stays_in_the_normalised_form() -> None:
+    assert "'%Y-%m'" in verdict("SELECT DATE_FORMAT(traded_at, '%Y-%m') FROM core_trade").normalised
 
 
 def test_one_fingerprint_for_statements_that_differ_in_their_literals_and_names() -> None:
