@@ -28,6 +28,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Hashing a password is slow on purpose, a tenth of a second each; running installations keep the real hasher."""
+    from django.conf import settings
+
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is marked `mariadb` needs it, also where somebody runs one file on SQLite."""
     from django.conf import settings

@@ -26,6 +26,7 @@ from memory.erasure.holds import place_hold
 from memory.profiles.models import CustomerProfileL3, ProfileVersion
 from memory.sessions.models import AgentSession, MessageDeadLetter
 from risk.alerts.models import AlertType
+from risk.console.acts import ACTS
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign
 from tests.memory.sessions.helpers import make_session
@@ -57,7 +58,7 @@ SEEN: dict[str, str] = {
     ),
     **dict.fromkeys(("customers", "customer", "customer_unmask", "customer_version"), "officer manager"),
     # a GET of an act leads to the page, which decides
-    **{f"risk_riskalert_{act}": "*" for act in ("claim", "release", "dispose", "reopen", "note", "unmask")},
+    **{f"risk_riskalert_{act}": "*" for act in (*ACTS, "unmask")},
     "guard_auditlog_changelist": "auditor operator",
     "guard_auditlog_change": "auditor operator",
     "guard_auditlog_export": "auditor operator",
