@@ -33,7 +33,7 @@ class MemoryConfig(AppConfig):
         register_customers(known_customers, names_of)
         register_session_check(check_writable)
         register_unmasking(masked_drafts.KIND, masked_drafts.clear_draft)
-        register_unmasking(masked_queries.KIND, masked_queries.clear_query)
+        register_unmasking(masked_queries.KIND, masked_queries.clear_query, permission=masked_queries.TEXTS)
         register_subject_resolver(answers.subject_of_request)
         on_customers_changed(forget_core_fields)
         on_facts_changed(forget_snapshots)

@@ -53,6 +53,9 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "memory.view_advisordraft",
         "memory.view_analyticsquerylog",
         "memory.view_analyticsgrant",
+        # The words of analysts' statements, each for a reason and on the record: whoever audits them needs what was
+        # asked. Of customers themselves an auditor still sees masks.
+        "memory.view_analyticsquerytext",
     ),
     # Decides what leaves the house, and has to see to whom it goes: neither writes it nor runs the system.
     DRAFT_REVIEWER: ("memory.view_advisordraft", "memory.review_advisordraft", "guard.unmask_customer"),

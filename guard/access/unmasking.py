@@ -33,17 +33,19 @@ class Clear:
 
 # (staff, tenant, object_id) -> what stands behind the masks; None where the person cannot see the object itself
 Finder = Callable[[User, str, str], Clear | None]
-_finders: dict[str, Finder] = {}
+_finders: dict[str, tuple[Finder, str]] = {}
 
 
-def register_unmasking(kind: str, finder: Finder) -> None:
-    """Told at ready() by the room that has such objects."""
-    _finders[kind] = finder
+def register_unmasking(kind: str, finder: Finder, *, permission: str = UNMASK) -> None:
+    """Told at ready() by the room that has such objects. permission: who may, where that is not whoever may see
+    customers in clear at large."""
+    _finders[kind] = finder, permission
 
 
-def may_unmask(staff: User) -> bool:
-    """By role or by grant; being a superuser is no role. For pages that offer it: `unmask` decides."""
-    return may(staff, UNMASK)
+def may_unmask(staff: User, kind: str = "") -> bool:
+    """By role or by grant; being a superuser is no role. For pages that offer it: `unmask` decides. kind: of what
+    object; any that has no permission of its own."""
+    return may(staff, _finders[kind][1] if kind in _finders else UNMASK)
 
 
 def unmask(*, staff: User, kind: str, object_id: str, reason: str) -> Mapping[str, str]:
@@ -55,13 +57,13 @@ def unmask(*, staff: User, kind: str, object_id: str, reason: str) -> Mapping[st
     Cost: the finder's queries and 1 INSERT. Errors: INVALID_REQUEST for a reason of less than 5 or more than 200
     characters; FORBIDDEN; NOT_FOUND, for another tenant's object as well.
     """
-    finder = _finders.get(kind)
-    if finder is None:
+    if kind not in _finders:
         raise ValueError(f"nothing of the kind {kind!r} is masked")
+    finder, permission = _finders[kind]
     tenant = tenant_of(staff)
-    if not may_unmask(staff):
+    if not may(staff, permission):
         _record(staff, tenant, Decision.REFUSED, kind, object_id, "FORBIDDEN", None, "")
-        raise DomainError("FORBIDDEN", f"to see customers in clear needs the permission {UNMASK}")
+        raise DomainError("FORBIDDEN", f"to see this in clear needs the permission {permission}")
     reason = reason.strip()
     if not MIN_REASON <= len(reason) <= MAX_REASON:
         raise DomainError(

@@ -126,7 +126,7 @@ class AnalyticsQueryLogAdmin(ReadOnlyAdmin):
             "state": STATES[entry.state],
             "kept": bool(entry.text),
             "text": clear["text"] if clear else "",
-            "may_unmask": may_unmask(person_of(request)),
+            "may_unmask": may_unmask(person_of(request), KIND),
             "error": error,
         }
         response = TemplateResponse(request, "memory/query.html", context, status=422 if error else 200)

@@ -10,6 +10,8 @@ from memory.profiles.queries.models import AnalyticsQueryText
 
 KIND = "analytics_query"
 VIEW = "memory.view_analyticsquerylog"
+# Not guard.unmask_customer: it is for those who speak with customers, and none of them has the log.
+TEXTS = "memory.view_analyticsquerytext"
 
 
 def clear_query(staff: User, tenant: str, object_id: str) -> Clear | None:

@@ -48,8 +48,11 @@ def test_a_core_that_folds_case_gives_nobody_what_is_another_s(settings: Any) ->
     make_facts()
     given = connection.settings_dict
     columns = ("core_customer.tenant", "core_assignment.tenant", "core_assignment.advisor_id")
+    was: dict[str, str] = {}
     with connection.cursor() as cursor:
         for table, column in (one.split(".") for one in columns):
+            cursor.execute(f"SHOW FULL COLUMNS FROM {table} WHERE Field = %s", [column])
+            was[f"{table}.{column}"] = "{1} COLLATE {2}".format(*cursor.fetchone())
             cursor.execute(f"ALTER TABLE {table} MODIFY {column} VARCHAR(64) COLLATE utf8mb4_general_ci NOT NULL")
     try:
         url = f"mysql://{given['USER']}@{given['HOST']}:{given['PORT']}/{given['NAME']}"
@@ -63,7 +66,7 @@ def test_a_core_that_folds_case_gives_nobody_what_is_another_s(settings: Any) ->
     finally:
         with connection.cursor() as cursor:
             for table, column in (one.split(".") for one in columns):
-                cursor.execute(f"ALTER TABLE {table} MODIFY {column} VARCHAR(64) COLLATE utf8mb4_bin NOT NULL")
+                cursor.execute(f"ALTER TABLE {table} MODIFY {column} {was[f'{table}.{column}']} NOT NULL")
 
 
 @pytest.mark.mariadb
