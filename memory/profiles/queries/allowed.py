@@ -39,6 +39,7 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
     exp.DateDiff, exp.DateAdd, exp.DateSub, exp.Cast, exp.DataType, exp.DataTypeParam, exp.CurrentDate,
     exp.CurrentTimestamp, exp.UtcTimestamp, exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank,
     exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Ntile,
+    exp.PercentRank, exp.Hour, exp.DayOfWeek, exp.LastDay,
 )  # fmt: skip
 NODES: frozenset[type[exp.Expr]] = frozenset((*_SHAPE, *_OPERATORS, *_FUNCTIONS))
 # Functions that sqlglot has no node for.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import statistics
+from calendar import monthrange
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from sqlglot import exp
 
 _PARTS: dict[type[exp.Expr], str] = {
     exp.Year: "year", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day", exp.Quarter: "quarter",
+    exp.Hour: "hour", exp.DayOfWeek: "dayofweek",
 }  # fmt: skip
 _SPREADS: dict[type[exp.Expr], str] = {
     exp.StddevPop: "xh_stddev_pop", exp.Stddev: "xh_stddev_pop", exp.StddevSamp: "xh_stddev_samp",
@@ -45,6 +47,8 @@ def _translated(node: exp.Expr) -> exp.Expr:
         return node.this
     if isinstance(node, exp.TsOrDsToDate | exp.Date):
         return _call("xh_date", node.this)
+    if isinstance(node, exp.LastDay):
+        return _call("xh_last_day", node.this)
     if isinstance(node, exp.TimeToStr):
         return _call("xh_format", node.this, node.args["format"])
     if isinstance(node, exp.DateDiff):
@@ -87,12 +91,19 @@ def _part(name: str, value: Any) -> int | None:
     moment = _moment(value)
     if moment is None:
         return None
+    if name == "dayofweek":
+        return moment.isoweekday() % 7 + 1
     return (moment.month + 2) // 3 if name == "quarter" else int(getattr(moment, name))
 
 
 def _date(value: Any) -> str | None:
     moment = _moment(value)
     return moment.date().isoformat() if moment else None
+
+
+def _last_day(value: Any) -> str | None:
+    moment = _moment(value)
+    return moment.date().replace(day=monthrange(moment.year, moment.month)[1]).isoformat() if moment else None
 
 
 def _format(value: Any, form: str) -> str | None:
@@ -158,6 +169,7 @@ def teach(raw: sqlite3.Connection) -> None:
     raw.create_function("xh_part", 2, _part, deterministic=True)
     raw.create_function("xh_date", 1, _date, deterministic=True)
     raw.create_function("xh_moment", 1, lambda v: m.isoformat(sep=" ") if (m := _moment(v)) else None)
+    raw.create_function("xh_last_day", 1, _last_day, deterministic=True)
     raw.create_function("xh_format", 2, _format, deterministic=True)
     raw.create_function("xh_days", 2, _days, deterministic=True)
     raw.create_function("xh_shift", 3, _shift, deterministic=True)

@@ -186,6 +186,14 @@ def test_functions_stand_within_functions() -> None:
     ) == [[2025, "2026", 0, "2026-01-06", 4]]
 
 
+def test_days_and_hours() -> None:
+    make_facts()
+    assert rows(
+        "SELECT HOUR(traded_at), DAYOFWEEK(traded_at), LAST_DAY(traded_at), "
+        "ROUND(PERCENT_RANK() OVER (ORDER BY trade_id), 0) FROM core_trade ORDER BY trade_id LIMIT 1"
+    ) == [[2, 2, "2026-01-31", "0"]]
+
+
 def test_the_connection_cannot_write(monkeypatch: Any) -> None:
     """Whatever came past the gate: the statement's own connection is read-only."""
     make_facts()
