@@ -200,8 +200,8 @@ def plant_live_trade() -> dict[str, Any]:
     """A customer of the lowest tolerance buys an R5 product this minute; the alert is there when this returns.
 
     Steps: 1. choose a lowest-tolerance customer, preferring one under 65 whose trade opens an alert of its own (none
-    pending that it would join, no trade today), and an R5 product, not complex where there is one, for less than a dormant
-    account is asked about: the lowest tolerance is all that is wrong;
+    pending that it would join, no trade today), and an R5 product, not complex where there is one, for less than a
+    dormant account is asked about: the lowest tolerance is all that is wrong;
     2. import the trade; 3. scan that customer.
     Errors: NOT_FOUND when the core holds no such customer or product.
     """

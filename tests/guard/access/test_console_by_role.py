@@ -26,9 +26,9 @@ from memory.erasure.holds import place_hold
 from memory.profiles.models import CustomerProfileL3, ProfileVersion
 from memory.sessions.models import AgentSession, MessageDeadLetter
 from risk.alerts.models import AlertType
-from risk.console.acts import ACTS
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign
+from risk.console.acts import ACTS
 from tests.memory.sessions.helpers import make_session
 from tests.risk.console.make import (
     make_alert,
