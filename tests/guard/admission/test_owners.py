@@ -160,7 +160,8 @@ def test_a_day_s_call_is_given_back_once_and_not_after_it_was_settled(what: dict
     "amount",
     [
         "１２", "1_0", " 5 ", "5\n", "", "NaN", "sNaN", "Infinity", "0x1", "-1", Decimal("sNaN"), Decimal("NaN"), 1.5,
-        True, None, b"1", 10**50, "9" * 5000, Decimal("1e-7"), f"1.{'0' * 37}1", Decimal(f"9007199254.740991{'0' * 21}1"),
+        True, None, b"1", 10**50, "9" * 5000, Decimal("1e-7"), f"1.{'0' * 37}1",
+        Decimal(f"9007199254.740991{'0' * 21}1"),
     ],
 )  # fmt: skip
 def test_an_amount_has_the_digits_0_to_9(amount: Any) -> None:
