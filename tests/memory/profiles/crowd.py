@@ -50,7 +50,7 @@ def work(process: int, operations: int, seed: int, floors: Floors) -> Counter[st
 
     dice = random.Random(seed * 100 + process)
     seen: Counter[str] = Counter()
-    risk = Caller("default", "risk", "officer")
+    risk, advisor = Caller("default", "risk", "officer"), Caller("default", "advisor", "wei")
 
     def version_of(read: Callable[[], dict[str, object]]) -> int:
         try:
@@ -66,7 +66,8 @@ def work(process: int, operations: int, seed: int, floors: Floors) -> Counter[st
             return version_of(lambda: selectors.read_l1(caller=dice.choice((own, risk)), customer_id=name))
         if layer == 1:
             return version_of(lambda: selectors.read_l2(caller=risk, customer_id=name, advisor_id="wei"))
-        return version_of(lambda: selectors.read_l3(caller=own, customer_id=name))
+        # The advisor's part: each reader's part has a version of its own, and every write here moves this one.
+        return version_of(lambda: selectors.read_l3(caller=advisor, customer_id=name))
 
     def write(layer: int, name: str) -> int:
         own, text = Caller("default", "customer", name), f"{process}-{dice.random()}"
@@ -87,7 +88,8 @@ def work(process: int, operations: int, seed: int, floors: Floors) -> Counter[st
                 return row.version
             CustomerProfileL2.objects.bulk_update([row], ["payload"])
             return row.version + 1
-        return services.write_l3(caller=risk, customer_id=name, payload={"risk_score": dice.randrange(100)}).version
+        until = f"{dice.randrange(2030, 2200)}-01-01T00:00:00.{dice.randrange(10**6):06d}Z"
+        return services.write_l3(caller=risk, customer_id=name, payload={"valid_until": until}).version
 
     for _ in range(operations):
         place = dice.randrange(PLACES)
@@ -115,10 +117,12 @@ def main() -> int:
 
     from config.base.clock import now
     from config.base.redis import forget_clients
+    from memory.core.models import CoreAssignment
     from memory.profiles.models import CustomerProfileL1
 
     for number in range(CUSTOMERS):  # of l2 and l3 there is none at first
         CustomerProfileL1.objects.get_or_create(customer_id=f"crowd-{number}", defaults={"core_synced_at": now()})
+        CoreAssignment.objects.get_or_create(customer_id=f"crowd-{number}", advisor_id="wei")
     connections.close_all()
     forget_clients()
     floors, children, began = Floors(), [], time.monotonic()
