@@ -15,6 +15,7 @@ from guard.access.masking import mask
 from memory.core import selectors as core
 from memory.core.facts import AssessmentFact, CustomerFact, ProductFact
 from memory.core.models import Channel, CorePosition, CoreTrade, InvestorType, TradeType
+from memory.profiles.derived import age_on
 from risk.alerts.models import AlertAction, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
 from risk.console.conduct import PATTERNS, RefusedAccess, refused_accesses
@@ -119,13 +120,6 @@ def masked_name(name: str) -> str:
     return name[:1] + "**" if name else ""
 
 
-def age_at(birth: date | None, day: date) -> int | None:
-    """Whole years; reached on the birthday, of 29 February on 1 March."""
-    if birth is None:
-        return None
-    return day.year - birth.year - ((day.month, day.day) < (birth.month, birth.day))
-
-
 def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
     """The page of one alert, which the caller has read and may show; of other alerts, what is in sight."""
     tenant, customer_id = alert.tenant, alert.customer_id
@@ -162,7 +156,9 @@ def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
         assessments=[(row, row is in_force) for row in assessments[:6]],
         customer=customer,
         customer_name=masked_name(customer.name) if customer else "",
-        customer_age=age_at(customer.birth_date, business_date(happened_at)) if customer else None,
+        customer_age=age_on(customer.birth_date, business_date(happened_at))
+        if customer and customer.birth_date
+        else None,
         advisors=core.advisors_of(tenant=tenant, customer_id=customer_id, at=happened_at) if customer_id else [],
         positions=[
             PositionRow(

@@ -1,9 +1,7 @@
-"""Numbers of the rules: scores, calendar months, and exact figures as text."""
+"""Numbers of the rules: scores, and exact figures as text."""
 
 from __future__ import annotations
 
-import calendar
-from datetime import date
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -12,13 +10,6 @@ def score(exact: Fraction | int) -> int:
     """A whole number 0 to 100, half up; the only rounding there is."""
     # floor(x + 1/2) on exact fractions: no float, no banker's rounding.
     return int(min(max((Fraction(exact) + Fraction(1, 2)).__floor__(), 0), 100))
-
-
-def add_months(day: date, months: int) -> date:
-    """The same day of a later month, or its last day where it is shorter: 29 Feb + 12 months = 28 Feb."""
-    index = day.year * 12 + day.month - 1 + months
-    year, month = index // 12, index % 12 + 1
-    return date(year, month, min(day.day, calendar.monthrange(year, month)[1]))
 
 
 def money(value: Fraction) -> str:

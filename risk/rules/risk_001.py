@@ -21,9 +21,10 @@ from typing import Any
 
 from config.base.clock import business_date
 from memory.core.facts import AssessmentFact
+from memory.profiles.derived import add_months
 from risk.rules.facts import Facts, Trade
 from risk.rules.hit import Hit
-from risk.rules.numbers import add_months, score
+from risk.rules.numbers import score
 
 RULE_ID = "RISK-001"
 MISMATCH = "suitability_mismatch"

@@ -41,9 +41,10 @@ from itertools import accumulate
 from typing import Any
 
 from config.base.clock import business_date, business_day_bounds
+from memory.profiles.derived import add_months
 from risk.rules.facts import Facts, Holdings, Trade
 from risk.rules.hit import Hit
-from risk.rules.numbers import add_months, cents, money, ratio, score
+from risk.rules.numbers import cents, money, ratio, score
 
 RULE_ID = "RISK-005"
 TURNOVER = "churning_turnover"

@@ -35,9 +35,10 @@ from typing import Any
 
 from config.base.clock import business_date, business_zone
 from memory.core.facts import AssessmentFact
+from memory.profiles.derived import add_months, age_on
 from risk.rules.facts import Facts, Holdings, Trade
 from risk.rules.hit import Hit
-from risk.rules.numbers import add_months, money, ratio, score
+from risk.rules.numbers import money, ratio, score
 from risk.rules.risk_002 import assets_after
 
 RULE_ID = "RISK-007"
@@ -112,11 +113,6 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     return list(hits.values())
 
 
-def age_on(day: date, born: date) -> int:
-    """Whole years. A year is reached on the birthday; born on 29 Feb, on 1 Mar of a year without one."""
-    return day.year - born.year - ((day.month, day.day) < (born.month, born.day))
-
-
 def _papers(trade: Trade) -> bool:
     return bool(trade.fact.dual_recording_id and trade.fact.risk_disclosure_id)
 
@@ -125,7 +121,7 @@ def _elderly(trade: Trade, params: Params, parts: dict[str, int], figures: dict[
     born = trade.customer.birth_date
     if trade.customer.kind != "natural" or born is None:
         return
-    age = age_on(trade.day, born)
+    age = age_on(born, trade.day)
     risky = trade.product.risk_level >= params.high_risk_level or trade.product.is_complex is True
     if age < params.elderly_age or not risky:
         return

@@ -121,8 +121,7 @@ def test_a_token_in_order_goes_on_unless_redis_says_no_and_nothing_is_issued_or_
 
 
 @HOW
-def test_nobody_logs_in(own_database_server: MariaDB, settings: Any, how: str) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def test_nobody_logs_in(own_database_server: MariaDB, how: str) -> None:
     User.objects.create(username="lin", password=make_password("right"), is_staff=True)
     request = RequestFactory().post("/admin/login/")
     with away(own_database_server, how), bounded(), pytest.raises(AWAY):

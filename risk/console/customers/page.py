@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -125,7 +125,7 @@ class CustomerPage:
     alerts: Sequence[AlertRow]
     drafts: Sequence[AdvisorDraft]
     sessions: Sequence[SessionRow]
-    versions: Sequence[VersionRow] = field(default_factory=list)
+    versions: Sequence[VersionRow]
 
     @property
     def shown_id(self) -> str:

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import business_zone
 from guard.access.masking import STARS
+from risk.console.profile import LEVELS, RESTRICTIONS
 
 # Masked until unmasked: by name of the field, in whichever layer.
 PERSONAL = frozenset({
@@ -103,18 +104,11 @@ LABELS: dict[str, Promise] = {
 WORDS: dict[str, Promise] = {
     "ordinary": _("ordinary investor"),
     "professional": _("professional investor"),
-    "low": _("low"),
-    "medium": _("medium"),
-    "high": _("high"),
-    "critical": _("critical"),
+    **LEVELS,
     "public": _("everybody, the customer too"),
     "advisor": _("advisors and risk"),
     "risk": _("risk alone"),
-    "max_risk_level": _("no product above"),
-    "no_complex": _("no complex products"),
-    "no_new_purchase": _("no new purchases"),
-    "dual_recording_required": _("dual recording required"),
-    "callback_required": _("callback required"),
+    **RESTRICTIONS,
 }
 # Fields whose text is one of ours and has words; other fields' text is the customer's or the advisor's own.
 _WORDED = {"investor_type", "risk_level", "visibility", "code"}

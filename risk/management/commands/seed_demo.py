@@ -26,9 +26,9 @@ from memory.core.importer import import_tables
 from memory.core.models import CoreCustomer, CoreProduct, CoreTrade, refuse_if_external
 from memory.core.reading import shown
 from memory.core.selectors import advisors_of, customers_facts
+from memory.profiles.derived import age_on
 from risk.alerts.models import RiskAlert
 from risk.rules.facts import Facts
-from risk.rules.risk_007 import age_on
 from risk.rules.services import scan
 
 USERS = {
@@ -216,7 +216,7 @@ def plant_live_trade() -> dict[str, Any]:
         row, assessment = facts.customer_at(moment), facts.assessment_at(moment)
         traded_today = any(trade.day == business_date(moment) for trade in facts.trades)
         if row and row.investor_type != "professional" and assessment and assessment.is_lowest:
-            old = row.birth_date is not None and age_on(business_date(moment), row.birth_date) >= OLD
+            old = row.birth_date is not None and age_on(row.birth_date, business_date(moment)) >= OLD
             lowest.append((old, customer_id in joining, traded_today, secrets.token_hex(4), customer_id))
     risky = CoreProduct.objects.filter(tenant=TENANT, risk_level=5)
     product = risky.order_by("is_complex", "product_id").first()

@@ -32,8 +32,7 @@ RIGHT, WRONG = "correct horse", "battery staple"
 
 
 @pytest.fixture(autouse=True)
-def quick_hashes(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def account_first(settings: Any) -> None:
     settings.LOGIN_FAILURES_ADDRESS = 50  # the account's limit first
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from memory.profiles.derived import add_months
 from risk.rules.hit import Hit
-from risk.rules.numbers import add_months
 from tests.risk.rules.build import at, found, make_assessment, make_customer, make_product, make_trade
 
 PAPERS = {"mismatch_confirm_id": "mc", "risk_disclosure_id": "rd"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from memory.profiles.derived import age_on
 from risk.rules.engine import evaluate, rule_with
-from risk.rules.risk_007 import age_on
 from tests.risk.rules.build import (
     at,
     found,
@@ -65,7 +65,7 @@ def test_an_age_is_reached_on_the_birthday_in_shanghai(born: str, day: str, cloc
 
 def test_a_leap_years_birthday_is_its_own_day() -> None:
     born = date(1960, 2, 29)
-    assert [age_on(day, born) for day in (date(2028, 2, 28), date(2028, 2, 29), date(2028, 3, 1))] == [67, 68, 68]
+    assert [age_on(born, day) for day in (date(2028, 2, 28), date(2028, 2, 29), date(2028, 3, 1))] == [67, 68, 68]
 
 
 @pytest.mark.parametrize(
