@@ -34,6 +34,8 @@ LIMITS = {
     "medium": Limits(timedelta(hours=9), timedelta(hours=27)),
     "low": Limits(None, timedelta(hours=45)),
 }
+# A report is a filing duty, due in five working days whatever it scores: repeats can take it out of the lowest band.
+REPORT_LIMITS = LIMITS["low"]
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,14 @@ class Deadlines:
     dispose: datetime | None = None
 
 
-def deadlines(*, score: int, start: datetime, calendar: WorkCalendar) -> Deadlines:
-    """Both instants for an alert of that score whose clock began at `start`. Pure."""
-    limits = LIMITS[band(score)]
+def limits_of(*, score: int, alert_type: str = AlertType.EVENT) -> Limits:
+    """The limits of an alert of that kind and score."""
+    return REPORT_LIMITS if alert_type == AlertType.REPORT else LIMITS[band(score)]
+
+
+def deadlines(*, score: int, start: datetime, calendar: WorkCalendar, alert_type: str = AlertType.EVENT) -> Deadlines:
+    """Both instants for an alert of that kind and score whose clock began at `start`. Pure."""
+    limits = limits_of(score=score, alert_type=alert_type)
 
     def after(duration: timedelta) -> datetime:
         if limits.wall_clock:
@@ -66,9 +73,10 @@ def set_deadlines(alert: RiskAlert, *, calendar: WorkCalendar | None = None) -> 
     if alert.alert_type == AlertType.DATA_QUALITY:
         return ()
     if calendar is None:
-        needed = not LIMITS[band(alert.score)].wall_clock
+        needed = not limits_of(score=alert.score, alert_type=alert.alert_type).wall_clock
         calendar = work_calendar(tenant=alert.tenant) if needed else WorkCalendar()
-    found = deadlines(score=alert.score, start=alert.reopened_at or alert.opened_at, calendar=calendar)
+    start = alert.reopened_at or alert.opened_at
+    found = deadlines(score=alert.score, start=start, calendar=calendar, alert_type=alert.alert_type)
     alert.claim_due_at, alert.dispose_due_at = found.claim, found.dispose
     due = due_of(alert)
     if alert.snoozed_until is not None and due is not None and alert.snoozed_until > due:

@@ -21,10 +21,11 @@ from risk.alerts.levels import (
     LEVEL_1_REPEATS,
     LEVEL_1_SCORE,
     LEVEL_2_SCORE,
+    NEVER_ESCALATED,
     raise_level,
     record_level,
 )
-from risk.alerts.models import AlertStatus, AlertType, EscalationLevel, HitState, RiskAlert, RiskAlertHit
+from risk.alerts.models import AlertStatus, EscalationLevel, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import MEDIUM_FROM
 from risk.alerts.snoozing import due_to_wake, wake_one
 from risk.feed.events import tell_alert
@@ -97,7 +98,7 @@ def _candidates(at: datetime, tenant: str | None) -> QuerySet[RiskAlert]:
         rows = rows.filter(tenant=tenant)
     return (
         rows.exclude(escalation_level=EscalationLevel.LEVEL_2)
-        .exclude(alert_type=AlertType.DATA_QUALITY)
+        .exclude(alert_type__in=NEVER_ESCALATED)
         .filter(
             Q(dispose_due_at__lt=at)
             | Q(score__gte=LEVEL_2_SCORE)

@@ -30,6 +30,9 @@ LEVEL_2_RULES = 3
 LEVEL_2_HITS = 10
 CONFIRMED_WITHIN = timedelta(days=90)  # the same customer and rule
 
+# Faults in the data are the operators'; a report is a filing duty and no suspicion, with a limit of its own.
+NEVER_ESCALATED = (AlertType.DATA_QUALITY, AlertType.REPORT)
+
 _ORDER = {EscalationLevel.NONE: 0, EscalationLevel.LEVEL_1: 1, EscalationLevel.LEVEL_2: 2}
 _DECISION = {EscalationLevel.LEVEL_1: Decision.LEVEL_1, EscalationLevel.LEVEL_2: Decision.LEVEL_2}
 
@@ -75,7 +78,7 @@ def raise_level(alert: RiskAlert, *, rules: Iterable[str], at: datetime) -> tupl
     rules: of every live hit, one each. Empty: nothing rose. At most one query, none for low alerts.
     The caller saves, then calls `record_level`, then tells of it.
     """
-    if alert.alert_type == AlertType.DATA_QUALITY or alert.escalation_level == EscalationLevel.LEVEL_2:
+    if alert.alert_type in NEVER_ESCALATED or alert.escalation_level == EscalationLevel.LEVEL_2:
         return ()
     if band(alert.score) == "low" or alert.status not in OPEN:
         return ()

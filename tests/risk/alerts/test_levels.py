@@ -25,6 +25,7 @@ from risk.calendar.services import delete_holiday, save_holiday
 from risk.rules.hit import DATA_QUALITY
 from tests.risk.alerts.people import DAY, REASON, make_hit, make_person, outbox, settle, the_alert
 from tests.risk.alerts.test_officers import at_once, judge
+from tests.risk.conduct.make import clock_at
 
 DUE = datetime(2026, 11, 30, 8, tzinfo=DAY.tzinfo)
 LATER = DUE + timedelta(microseconds=1)
@@ -161,6 +162,34 @@ def test_low_alerts_reports_and_faults_are_never_escalated() -> None:
     report = the_alert(alert_type="report")
     assert report.claim_due_at is None
     assert report.dispose_due_at is not None
+
+
+def large(number: int) -> Any:
+    key = f"cash:in:T{number}@1"
+    return make_hit(f"T{number}", rule="RISK-003", score=35, subtypes=("large_amount",), evidence=key)
+
+
+@pytest.mark.django_db
+def test_a_report_is_due_in_five_working_days_and_never_escalated_however_often_its_day_repeats() -> None:
+    """A dozen large amounts of one day score 41: no longer low, and still a filing duty."""
+    opened = datetime(2026, 9, 29, 17, 0, tzinfo=DAY.tzinfo)
+    for day in range(1, 8):
+        Holiday.objects.create(day=date(2026, 10, day), name="National Day")
+    Holiday.objects.create(day=date(2026, 10, 10), name="National Day", kind=Holiday.Kind.WORKDAY)
+    hits = [large(number) for number in range(12)]
+    with clock_at(opened):
+        settle(*hits[:1])
+        alert = the_alert()
+        # 29 and 30 September, 8, 9 and (a Saturday that is worked) 10 October, until 17:00 on Monday the 12th
+        due = datetime(2026, 10, 12, 17, 0, tzinfo=DAY.tzinfo)
+        assert (alert.alert_type, alert.claim_due_at, alert.dispose_due_at) == ("report", None, due)
+        settle(*hits)
+    alert.refresh_from_db()
+    assert (alert.score, alert.hit_count, alert.escalation_level) == (41, 12, "")
+    assert (alert.claim_due_at, alert.dispose_due_at) == (None, due)
+    result = sweep(at=due + timedelta(days=30))
+    assert (result.level_1, result.level_2) == (0, 0)
+    assert not [event for _kind, event in outbox() if event.get("escalation_level") or event.get("level")]
 
 
 @pytest.mark.django_db
