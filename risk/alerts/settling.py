@@ -153,10 +153,13 @@ def _settle(
 
 
 def same_finding(row: RiskAlertHit, hit: Hit) -> bool:
-    """Whether a stored hit says just what `hit` says: the same figures, score, subtypes and rule version."""
+    """Whether a stored hit says just what `hit` says: the same figures, score and subtypes of the same trade.
+
+    Another version of the rule that finds the same is no news: the hit keeps the version that made it, and no officer's
+    evidence changes under their hands because a figure did that does not touch it.
+    """
     return (
         row.score == hit.score
-        and row.rule_version == hit.rule_version
         and list(row.subtypes) == list(hit.subtypes)
         and row.trade_id == hit.trade_id
         and row.trade_version == hit.trade_version

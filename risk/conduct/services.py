@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -41,8 +41,9 @@ from risk.conduct.reading import Material, Span, campaigns_of, conduct_of
 from risk.rules.engine import ADVISOR_MODULES, Rule
 from risk.rules.facts import EXECUTED
 from risk.rules.hit import DATA_QUALITY, Hit
-from risk.rules.risk_008 import PROBE_THEN_TRADE
-from risk.rules.services import active_rules
+from risk.rules.risk_008 import PROBE_THEN_TRADE, Params
+from risk.rules.ruling import Shadow, ruling
+from risk.rules.shadow import shadow_advisor
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class _Ruling:
     """What a tenant has in force. rule: None where every version was retired."""
 
     rule: Rule | None
+    shadows: list[Shadow]
     calendar: WorkCalendar
     campaigns: dict[str, list[tuple[date, date]]]
 
@@ -161,7 +163,6 @@ def scan_conduct(
     look_again(tenant=tenant, unfound=unfound or everything)
     if everything:
         _mark_everyone(tenant)
-    rulings: dict[str, _Ruling] = {}
     worked: dict[str, list[int]] = {}
     passed: set[tuple[str, str]] = set()
     deadline = time.monotonic() + patience
@@ -174,12 +175,11 @@ def scan_conduct(
             passed.clear()
             time.sleep(0.1)
             continue
-        if claim.tenant not in rulings:
-            rulings[claim.tenant] = _ruling(claim.tenant)
         passed.add((claim.tenant, claim.advisor_id))  # a failed one is not taken again in this round
         try:
             with traced() as trace_id:
-                hits = _judge(claim, rulings[claim.tenant], trace_id)
+                # After the claim: whoever changes it later marks the advisors, and so they are judged again.
+                hits = _judge(claim, _ruling(claim.tenant), trace_id)
         except (DatabaseError, DomainError):
             logger.exception("the scan of one advisor failed in the database")
             report.failed.append(claim.advisor_id)
@@ -215,8 +215,9 @@ def _audit(tenant: str, advisors: int, hits: int) -> None:
 
 
 def _ruling(tenant: str) -> _Ruling:
-    rules = active_rules(tenant=tenant, modules=ADVISOR_MODULES)
-    return _Ruling(rules[0] if rules else None, work_calendar(tenant=tenant), campaigns_of(tenant=tenant))
+    ruled = ruling(tenant=tenant, modules=ADVISOR_MODULES)
+    rule = ruled.active[0] if ruled.active else None
+    return _Ruling(rule, ruled.shadows, work_calendar(tenant=tenant), campaigns_of(tenant=tenant))
 
 
 def _mark_everyone(tenant: str | None) -> None:
@@ -297,10 +298,12 @@ def _release(claim: _Claim) -> bool:
 def _judge(claim: _Claim, ruling: _Ruling, trace_id: str) -> list[Hit]:
     """Step 4: all that is true of the days that the marks can have changed."""
     found: list[Hit] = []
-    if ruling.rule is None:
+    rules = [*([ruling.rule] if ruling.rule else []), *(rule for shadow in ruling.shadows for rule in shadow.rules)]
+    if not rules:
         return found
+    reach = widest([rule.params for rule in rules])
     renewed = time.monotonic()
-    for span in _spans(claim, ruling.rule.params):
+    for span in _spans(claim, reach):
         if time.monotonic() - renewed > CLAIM_SECONDS / 3:
             _renew(claim)
             renewed = time.monotonic()
@@ -308,23 +311,40 @@ def _judge(claim: _Claim, ruling: _Ruling, trace_id: str) -> list[Hit]:
             tenant=claim.tenant,
             advisor_id=claim.advisor_id,
             span=span,
-            params=ruling.rule.params,
+            params=reach,
             calendar=ruling.calendar,
             campaigns=ruling.campaigns,
         )
-        hits = judged(material, ruling.rule, span, now())
-        settle_advisor(
+        hits: list[Hit] = []
+        if ruling.rule is not None:
+            hits = judged(material, ruling.rule, span, now())
+            settle_advisor(
+                tenant=claim.tenant,
+                advisor_id=claim.advisor_id,
+                since=span.since,
+                until=span.until,
+                hits=hits,
+                final_trades=material.final_trades,
+                stays=partial(_of_the_erased, claim.tenant, material),
+                trace_id=trace_id,
+            )
+            found.extend(hits)
+        shadow_advisor(
             tenant=claim.tenant,
             advisor_id=claim.advisor_id,
             since=span.since,
             until=span.until,
-            hits=hits,
-            final_trades=material.final_trades,
-            stays=partial(_of_the_erased, claim.tenant, material),
-            trace_id=trace_id,
+            shadows=ruling.shadows,
+            judge=partial(patterns, material, span),
+            active=hits,
         )
-        found.extend(hits)
     return found
+
+
+def widest(found: Sequence[Params]) -> Params:
+    """Parameters whose windows hold those of all that are given: as much is read, and each rule takes its own."""
+    names = ("push_days", "trade_hours", "probing_minutes")
+    return replace(found[0], **{name: max(getattr(params, name) for params in found) for name in names})
 
 
 def _of_the_erased(tenant: str, material: Material, row: RiskAlertHit) -> bool:
@@ -335,13 +355,15 @@ def _of_the_erased(tenant: str, material: Material, row: RiskAlertHit) -> bool:
     return erased_among(tenant, [material.customers[row.trade_id]])
 
 
+def patterns(material: Material, span: Span, rule: Rule) -> list[Hit]:
+    """What the rule finds on the days of a span."""
+    found = rule.evaluate(material.conduct, rule.params, rule.version)
+    return [hit for hit in found if span.since <= hit.occurred_at < span.until]
+
+
 def judged(material: Material, rule: Rule, span: Span, at: datetime) -> list[Hit]:
     """The findings of a span: the rule's, and reported trades that the core still lacks a day after (at: now)."""
-    hits = [
-        hit
-        for hit in rule.evaluate(material.conduct, rule.params, rule.version)
-        if span.since <= hit.occurred_at < span.until
-    ]
+    hits = patterns(material, span, rule)
     for request in material.conduct.requests:
         lacking = request.trade is None and not request.refused and at >= request.at + PATIENCE
         if lacking and span.since <= request.at < span.until:

@@ -19,7 +19,7 @@ class Hit:
     occurred_at: `traded_at` of the completing trade; its business day is the alert's day.
     score: 0 to 100. subtypes: in the rule's order, no repeats.
     figures: what was compared with what, JSON: limits, shares, levels. Money and ratios are strings. Equal
-        figures, score, subtypes and rule version mean "the same hit".
+        figures, score and subtypes mean "the same hit", whichever version of the rule says so.
     """
 
     rule_id: str

@@ -3,7 +3,8 @@
 How one batch goes (many scanners may run at once; each customer is with one of them at a time):
 1. Claim: mark the `core_change` rows of up to CHUNK waiting customers as ours for CLAIM_SECONDS. Claims of another
    scanner that appeared meanwhile win: ours on that customer is given back.
-2. Read all their facts (five queries), after the claim: whatever is committed later has a row that is not ours.
+2. Read the rules and all their facts (six queries), after the claim: whatever is committed later has a row that is
+   not ours, an activated version too.
 3. Evaluate each customer, without a lock or a transaction, and settle: risk.alerts keeps what is new, supersedes
    what has other figures, withdraws what is gone.
 4. Delete exactly the rows claimed. If some are gone or another's, we were too slow and somebody newer has been here:
@@ -34,9 +35,10 @@ from memory.core.importer import mark
 from memory.core.models import CoreChange
 from memory.core.selectors import customers_facts, known_customer_ids, known_tenants
 from risk.alerts.services import settle_customer
-from risk.rules.engine import MODULES, Rule, evaluate, rule_with
+from risk.rules.engine import MODULES, Rule, evaluate
 from risk.rules.hit import DATA_QUALITY
-from risk.rules.models import RiskRule, RuleStatus
+from risk.rules.ruling import Ruling, ruling
+from risk.rules.shadow import shadow_customer
 
 logger = logging.getLogger(__name__)
 
@@ -67,22 +69,8 @@ class ScanReport:
 
 
 def active_rules(*, tenant: str, modules: Mapping[str, Any] = MODULES) -> list[Rule]:
-    """The rules of `modules` in force in a tenant: the active version's parameters, or the figures of the rule's file
-    as version 1 where the tenant has activated none; a rule whose versions were all retired is off. One query."""
-    rows = RiskRule.objects.filter(tenant=tenant, status__in=[RuleStatus.ACTIVE, RuleStatus.RETIRED])
-    by_rule: dict[str, list[RiskRule]] = defaultdict(list)
-    for row in rows.order_by("version"):
-        by_rule[row.rule_id].append(row)
-    found = []
-    for rule_id in modules:
-        versions = by_rule.get(rule_id)
-        if not versions:
-            found.append(rule_with(rule_id, {}, 1))
-            continue
-        active = [row for row in versions if row.status == RuleStatus.ACTIVE]
-        if active:
-            found.append(rule_with(rule_id, active[-1].params, active[-1].version))
-    return found
+    """The rules of `modules` in force in a tenant, as `ruling` says. One query."""
+    return ruling(tenant=tenant, modules=modules).active
 
 
 def scan(
@@ -112,7 +100,6 @@ def scan(
             mark(tenant=name, customer_ids=known_customer_ids(tenant=name), priority=1)
     elif wanted is not None and tenant is not None:
         mark(tenant=tenant, customer_ids=wanted)
-    rules: dict[str, list[Rule]] = {}
     by_tenant: dict[str, ScanReport] = defaultdict(ScanReport)
     total = ScanReport()
     tokens: list[str] = []
@@ -129,9 +116,7 @@ def scan(
             continue
         tokens.append(claim.token)
         for name, ids in claim.customers.items():
-            if name not in rules:
-                rules[name] = active_rules(tenant=name)
-            _scan_chunk(name, ids, claim, rules[name], by_tenant[name], progress)
+            _scan_chunk(name, ids, claim, ruling(tenant=name), by_tenant[name], progress)
         total = _sum(by_tenant.values())
     if audited:
         for name, report in by_tenant.items():
@@ -248,7 +233,7 @@ def _scan_chunk(
     tenant: str,
     ids: Sequence[str],
     claim: _Claim,
-    rules: Sequence[Rule],
+    ruled: Ruling,
     report: ScanReport,
     progress: Callable[[int], None] | None,
 ) -> None:
@@ -261,15 +246,16 @@ def _scan_chunk(
         try:
             # A trace id for each customer's evaluation: it tells one customer's alerts and audit rows from another's.
             with traced() as trace_id:
-                found = evaluate(facts[customer_id], rules)
+                found = evaluate(facts[customer_id], ruled.active)
                 settle_customer(
                     tenant=tenant,
                     customer_id=customer_id,
                     hits=list(found.hits),
                     final_trades=found.final_trades,
                     trace_id=trace_id,
-                    rule_ids={DATA_QUALITY, *(rule.rule_id for rule in rules)},
+                    rule_ids={DATA_QUALITY, *(rule.rule_id for rule in ruled.active)},
                 )
+                shadow_customer(tenant=tenant, facts=facts[customer_id], shadows=ruled.shadows, active=found.hits)
         except DatabaseError:
             # The database itself may be away: then the next customer fails too, and the claims simply expire.
             logger.exception("scan of one customer failed in the database")

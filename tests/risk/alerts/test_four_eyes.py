@@ -140,8 +140,11 @@ def test_a_disposition_names_the_evidence_that_it_saw() -> None:
     assert evidence_hash(the_alert()) != saw
     error = refused("VERSION_CONFLICT", judge, alert=alert, officer=alice, evidence_hash=saw)
     assert [hit["trade_id"] for hit in error.extra["new_hits"]] == ["T2"]
+    both = evidence_hash(the_alert())
     settle(make_hit(score=50, rule_version=2), make_hit("T2", score=50))
-    assert len({evidence_hash(the_alert()), saw}) == 2, "another version of the rule is other evidence"
+    assert evidence_hash(the_alert()) == both, "another version of the rule that finds the same is no other evidence"
+    settle(make_hit(score=50, rule_version=2, figures={"limit": "2"}), make_hit("T2", score=50))
+    assert evidence_hash(the_alert()) != both
 
 
 @pytest.mark.django_db
