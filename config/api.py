@@ -168,6 +168,7 @@ def _mount() -> None:
     from memory.profiles.queries.api import router as queries
     from memory.profiles.snapshots.api import router as snapshots
     from memory.sessions.api import router as sessions
+    from risk.alerts.api import router as alerts
     from risk.conduct.api import router as conduct
 
     api.add_router("", tokens)
@@ -179,6 +180,7 @@ def _mount() -> None:
     api.add_router("", drafts)
     api.add_router("", queries)
     api.add_router("", conduct)
+    api.add_router("", alerts)
 
 
 _mount()

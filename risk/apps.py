@@ -14,19 +14,22 @@ class RiskConfig(AppConfig):
         from memory.profiles.restrictions import register_confirmed_alert_resolver
         from memory.profiles.snapshots.limits import register_concentration_limits
         from risk.alerts import deadlines, keeping
-        from risk.alerts.selectors import has_confirmed_alert
+        from risk.alerts.selectors import confirmed_alerts
         from risk.calendar.services import on_days_changed
         from risk.conduct.campaigns import day_changed
         from risk.conduct.following import customers_changed
+        from risk.conduct.services import mark_everyone
         from risk.console.customers import unmasking as customers
         from risk.console.unmasking import KIND, clear_alert
         from risk.feed.watch import tell_signed_out
         from risk.rules.concentration import concentration_limits
+        from risk.rules.versions import register_advisors_marker
 
-        register_confirmed_alert_resolver(has_confirmed_alert)
+        register_confirmed_alert_resolver(confirmed_alerts)
         register_concentration_limits(concentration_limits)
         register_unmasking(KIND, clear_alert)
         register_unmasking(customers.KIND, customers.clear_customer)
+        register_advisors_marker(mark_everyone)
         keeping.register_own()
         on_facts_changed(customers_changed)
         on_assignments_changed(customers_changed)

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
 from config.base.clock import business_day_bounds
 
 Entry = Mapping[str, Any]
-ConfirmedAlertResolver = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What a customer's confirmed alerts allow. there: there is one, so risk may keep a restriction. told: one of them
+    may be told of, so others than risk may see it: one for RISK-003 or RISK-004 alone would tip off."""
+
+    there: bool = False
+    told: bool = False
+
+
+ConfirmedAlertResolver = Callable[[str, str], Confirmed]
 _resolver: ConfirmedAlertResolver | None = None
 
 
 def register_confirmed_alert_resolver(resolver: ConfirmedAlertResolver) -> None:
-    """Told at ready() by the room that knows: (tenant, customer_id) -> there is a confirmed alert of the customer."""
+    """Told at ready() by the room that knows: (tenant, customer_id) -> what the customer's confirmed alerts allow."""
     global _resolver
     _resolver = resolver
 
 
-def has_confirmed_alert(*, tenant: str, customer_id: str) -> bool:
-    """Nobody to ask means no (closed). Costs what the resolver costs: one SQL."""
-    return _resolver is not None and _resolver(tenant, customer_id)
+def unfounded(*, tenant: str, customer_id: str, new: Iterable[tuple[int, Entry]]) -> dict[int, str]:
+    """Of restrictions that are added, by their place: those that may not be, with the reason.
+
+    Nobody to ask means no (closed). Costs what the resolver costs: one SQL.
+    """
+    found = _resolver(tenant, customer_id) if _resolver is not None else Confirmed()
+    if not found.there:
+        return {place: "is new, and the customer has no confirmed alert" for place, _entry in new}
+    if found.told:
+        return {}
+    return {
+        place: "is new, and no confirmed alert of the customer may be told of: make it visibility risk"
+        for place, entry in new
+        if entry.get("visibility", "risk") != "risk"
+    }
 
 
 def added(before: Iterable[Entry], after: Iterable[Entry], moment: datetime) -> list[int]:

@@ -104,8 +104,8 @@ def write_l3(*, caller: Caller, customer_id: str, payload: Mapping[str, Any], if
     """Replaces risk's fields of l3. aml_rating, reasons and open_alerts stay in MySQL and with risk.
 
     Whatever leaves risk and would tip off is refused (422, one audit row without the text).
-    A restriction that is added needs a confirmed alert of the customer (1 SQL more); one that is there already may
-    be kept, reworded, ended and removed without.
+    A restriction that is added needs a confirmed alert of the customer (1 SQL more), and where others than risk see it
+    one that may be told of; one that is there already may be kept, reworded, ended and removed without.
     Errors: as `write_l1`, and NEEDS_CONFIRMED_ALERT (409) with `errors` that name the restrictions.
     """
     policies.may_l3(caller, "write", customer_id=customer_id)
@@ -114,13 +114,16 @@ def write_l3(*, caller: Caller, customer_id: str, payload: Mapping[str, Any], if
 
     def allowed(row: CustomerProfileL3) -> None:
         standing = shaped(L3Shared, row.payload).get("restrictions", ())
-        places = restrictions.added(standing, fields.get("restrictions", ()), now())
-        if places and not restrictions.has_confirmed_alert(tenant=caller.tenant, customer_id=customer_id):
-            code, names = "NEEDS_CONFIRMED_ALERT", [f"restrictions.{place}" for place in places]
-            reason = "is new, and the customer has no confirmed alert"
-            raise DomainError(
-                code, f"{names[0]}: {reason}", errors=[{"field": name, "reason": reason} for name in names]
-            )
+        wanted = fields.get("restrictions", ())
+        places = restrictions.added(standing, wanted, now())
+        if not places:
+            return
+        new = [(place, wanted[place]) for place in places]
+        faults = restrictions.unfounded(tenant=caller.tenant, customer_id=customer_id, new=new)
+        if faults:
+            errors = [{"field": f"restrictions.{place}", "reason": reason} for place, reason in faults.items()]
+            first = errors[0]
+            raise DomainError("NEEDS_CONFIRMED_ALERT", f"{first['field']}: {first['reason']}", errors=errors)
 
     try:
         return _write(

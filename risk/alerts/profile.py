@@ -6,47 +6,72 @@ The profile is the memory's: this goes through its service, with its checks, ver
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q
 
+from config.base.clock import now
 from config.base.errors import DomainError
-from guard.access.services import Caller
-from memory.profiles import policies
+from guard.access.matrix import Resource
+from guard.access.services import Caller, authorize
+from guard.audit.models import Decision, EventType
+from guard.audit.services import record
+from memory.profiles.derived import is_active
 from memory.profiles.models import CustomerProfileL3
-from memory.profiles.services import Written, write_l3
+from memory.profiles.services import MAX_FAULTS, Written, write_l3
 from risk.alerts.deadlines import OPEN
 from risk.alerts.models import AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
-from risk.alerts.selectors import get_alert
+from risk.alerts.selectors import UNTOLD_RULES, get_alert, may_be_told
 
-# What these rules say never leaves risk, and a score that they had moved would say it (RISK.md 6).
-UNTOLD_RULES = frozenset({"RISK-003", "RISK-004", "RISK-008"})
 _ATTEMPTS = 5
 _MAX_ALERTS = 200  # that l3 lists
 
 Entry = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class WrittenAfter:
+    """The customer's l3 as it now stands. unfounded: codes of restrictions that count although no alert of the customer
+    is confirmed, nor was until its follow-up was done: to be looked at, and lifted with a PUT of the profile."""
+
+    customer_id: str
+    written: Written
+    risk_score: int
+    risk_level: str
+    unfounded: list[str]
+
+
+def may_write_after_alert(caller: Caller) -> None:
+    """Errors: AUTH_403_SCOPE (403, one audit row): the risk agent alone writes what an alert does."""
+    authorize(caller, Resource.ALERT, "write")
+    authorize(caller, Resource.L3, "write")
+
+
 def write_after_alert(
     *, caller: Caller, alert_id: str, flags: Sequence[Entry] = (), restrictions: Sequence[Entry] = ()
-) -> Written:
+) -> WrittenAfter:
     """Brings the l3 of the alert's customer up to date. Open and confirmed alerts count.
 
     risk_score, risk_level: of the highest alert, from live hits of rules that may be told. open_alerts, reasons:
     theirs, for risk alone. flags, restrictions: as `write_l3` takes them; one replaces that of the same code, others
     stay, and none are added but for a confirmed alert: an open one moves the score only.
+    Whatever follows from an alert of RISK-003 or RISK-004 alone is for risk's eyes: flags and restrictions that others
+    would see are refused.
     Idempotent: what stands there already is no new version. Two at once end with both.
 
-    Errors: ALERT_NOT_FOUND, also for an alert about an advisor or about data; NEEDS_CONFIRMED_ALERT; those of
-    `write_l3`. Costs 4 queries and, where something changed, those of `write_l3`.
+    Errors: AUTH_403_SCOPE; ALERT_NOT_FOUND, also for an alert about an advisor or about data; NEEDS_CONFIRMED_ALERT;
+    INVALID_REQUEST that names the fields; those of `write_l3`. Costs 5 queries and, where something changed, those of
+    `write_l3`.
     """
     # Before the alert is looked up: whoever may not write is not told which alerts there are.
-    alert = _about_customer(caller, alert_id)
-    policies.may_l3(caller, "write", customer_id=alert.customer_id)
+    may_write_after_alert(caller)
+    alert = _about_customer(caller.tenant, alert_id)
     if (flags or restrictions) and alert.status != AlertStatus.CONFIRMED:
         said = f"the alert is {alert.status}: it moves the score only"
         raise DomainError("NEEDS_CONFIRMED_ALERT", said, status_now=alert.status)
+    _refuse_telling(caller, alert, {"flags": flags, "restrictions": restrictions})
     for attempt in range(_ATTEMPTS):
         row = CustomerProfileL3.objects.filter(tenant=caller.tenant, customer_id=alert.customer_id).first()
         before: dict[str, Any] = {**row.payload, **row.internal} if row else {}
@@ -57,25 +82,64 @@ def write_after_alert(
             **_merged("restrictions", before, restrictions),
         }
         if row is not None and after == before:
-            return Written(row.version, row.updated_at, False)
+            return _answer(alert, Written(row.version, row.updated_at, False), after)
         try:
-            return write_l3(
+            written = write_l3(
                 caller=caller, customer_id=alert.customer_id, payload=after, if_version=row.version if row else 0
             )
         except DomainError as error:
             # Somebody has written between the read and the lock: read again.
             if error.code != "VERSION_CONFLICT" or attempt + 1 == _ATTEMPTS:
                 raise
+        else:
+            return _answer(alert, written, after)
     raise AssertionError("unreachable")
 
 
-def _about_customer(caller: Caller, alert_id: str) -> RiskAlert:
-    if caller.agent != "risk":
-        policies.may_l3(caller, "write", customer_id="-")
-    alert = get_alert(tenant=caller.tenant, alert_id=alert_id)
+def _about_customer(tenant: str, alert_id: str) -> RiskAlert:
+    alert = get_alert(tenant=tenant, alert_id=alert_id)
     if not alert.customer_id or alert.alert_type not in (AlertType.EVENT, AlertType.REPORT):
         raise DomainError("ALERT_NOT_FOUND", f"alert {alert_id[:64]!r} is about no customer's trades")
     return alert
+
+
+def _refuse_telling(caller: Caller, alert: RiskAlert, given: Mapping[str, Sequence[Entry]]) -> None:
+    """Errors: INVALID_REQUEST, and one audit row that names the fields."""
+    if may_be_told(alert.alert_type, alert.rule_ids):
+        return
+    names = [
+        f"{name}.{place}"
+        for name, entries in given.items()
+        for place, entry in enumerate(entries)
+        if entry.get("visibility", "risk") != "risk"
+    ]
+    if not names:
+        return
+    record(
+        tenant=caller.tenant,
+        event_type=EventType.PROFILE_WRITE,
+        decision=Decision.REFUSED,
+        actor_type=caller.actor_type,
+        actor_id=caller.actor_id,
+        agent=caller.agent,
+        object_type="profile_l3",
+        object_id=alert.customer_id,
+        code="INVALID_REQUEST",
+        input_summary={"code": "INVALID_REQUEST", "customer_id": alert.customer_id, "fields": names[:MAX_FAULTS]},
+    )
+    reason = "would tip off: what follows from this alert is risk's alone; make it visibility risk"
+    errors = [{"field": name, "reason": reason} for name in names[:MAX_FAULTS]]
+    raise DomainError("INVALID_REQUEST", f"{names[0]}: {reason}", errors=errors)
+
+
+def _answer(alert: RiskAlert, written: Written, after: Mapping[str, Any]) -> WrittenAfter:
+    found = after.get("restrictions") or ()
+    counting = sorted({str(entry["code"]) for entry in found if is_active(entry, now())})
+    if counting:
+        of_customer = RiskAlert.objects.filter(tenant=alert.tenant, customer_id=alert.customer_id)
+        if of_customer.filter(confirmed_at__isnull=False).exists():
+            counting = []
+    return WrittenAfter(alert.customer_id, written, after["risk_score"], after["risk_level"], counting)
 
 
 def _standing(alert: RiskAlert) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth.models import Permission, User
@@ -11,10 +11,14 @@ from django.db.models import Count, Q, QuerySet
 from config.base.errors import DomainError
 from config.base.keys import DEFAULT_TENANT
 from guard.access.models import StaffMember
+from memory.profiles.restrictions import Confirmed
 from risk.alerts.models import DISPOSED, AlertAction, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 
 OPEN = (AlertStatus.PENDING, AlertStatus.IN_REVIEW, AlertStatus.ESCALATED)
 OFFICERS_TYPES = (AlertType.EVENT, AlertType.PATTERN, AlertType.REPORT)
+
+# What these rules say never leaves risk, and a score that they had moved would say it (RISK.md 6).
+UNTOLD_RULES = frozenset({"RISK-003", "RISK-004", "RISK-008"})
 
 # Bounds of one page of the console: hits and actions beyond them are read by keyset.
 MAX_QUEUE = 200
@@ -110,11 +114,19 @@ def alert_page(*, tenant: str, alert_id: str) -> AlertPage:
     return AlertPage(alert, hits_of(alert=alert), actions_of(alert=alert), earlier_alerts(alert=alert))
 
 
-def has_confirmed_alert(tenant: str, customer_id: str) -> bool:
-    """Whether an alert about the customer's own trades stands confirmed now: one reopened or closed since does not,
-    nor does one about an advisor's conduct or about data. One query."""
+def confirmed_alerts(tenant: str, customer_id: str) -> Confirmed:
+    """What alerts about the customer's own trades that stand confirmed now allow: one reopened or closed since does not
+    count, nor does one about an advisor's conduct or about data. One query."""
     rows = RiskAlert.objects.filter(tenant=tenant, customer_id=customer_id, status=AlertStatus.CONFIRMED)
-    return rows.filter(alert_type__in=(AlertType.EVENT, AlertType.REPORT)).exists()
+    rows = rows.filter(alert_type__in=(AlertType.EVENT, AlertType.REPORT)).order_by()
+    kinds = list(rows.values_list("alert_type", "rule_ids"))
+    return Confirmed(there=bool(kinds), told=any(may_be_told(kind, rule_ids) for kind, rule_ids in kinds))
+
+
+def may_be_told(alert_type: str, rule_ids: Iterable[str]) -> bool:
+    """Whether what follows from an alert may leave risk: not where nothing but rules that nobody is told of made it."""
+    rules = set(rule_ids)
+    return alert_type == AlertType.EVENT and not (rules and rules <= UNTOLD_RULES)
 
 
 def officers_of(tenant: str, limit: int = 200) -> list[str]:

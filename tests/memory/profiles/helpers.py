@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -54,9 +54,10 @@ def make_alert(
     status: str = AlertStatus.CONFIRMED,
     alert_type: str = AlertType.EVENT,
     tenant: str = "default",
+    rule_ids: Sequence[str] = ("RISK-001",),
 ) -> RiskAlert:
     return RiskAlert.objects.create(
-        tenant=tenant, customer_id=customer_id, status=status, alert_type=alert_type, score=80
+        tenant=tenant, customer_id=customer_id, status=status, alert_type=alert_type, score=80, rule_ids=list(rule_ids)
     )
 
 

@@ -74,10 +74,30 @@ def test_without_a_confirmed_alert_of_this_customer_here_nobody_is_restricted(al
     services.write_l3(caller=make_caller("risk"), customer_id=ALICE, payload={"risk_score": 61})
 
 
-@pytest.mark.parametrize("alert_type", ["event", "report"])
-def test_with_one_they_are(alert_type: str) -> None:
-    make_alert(alert_type=alert_type)
+def test_with_one_they_are() -> None:
+    make_alert()
     assert put(LEVEL, {"code": "no_complex"}).version == 1
+
+
+@pytest.mark.parametrize(
+    "alert",
+    [
+        {"alert_type": "report"},
+        {"alert_type": "report", "rule_ids": ["RISK-003"]},
+        {"rule_ids": ["RISK-004"]},
+        {"rule_ids": ["RISK-003", "RISK-004"]},
+    ],
+)
+def test_where_only_what_must_not_be_told_is_confirmed_risk_restricts_for_itself_alone(alert: dict[str, Any]) -> None:
+    """A customer who is restricted on the day after a report of them can count two and two together."""
+    make_alert(**alert)
+    alone = {"code": "no_complex"}
+    for visibility in ("public", "advisor"):
+        error = refused(alone, {**LEVEL, "visibility": visibility})
+        assert [fault["field"] for fault in error.extra["errors"]] == ["restrictions.1"]
+    put(alone)
+    make_alert(rule_ids=["RISK-004", "RISK-001"])
+    put(alone, LEVEL)
 
 
 def test_over_http_it_is_a_conflict_with_its_code() -> None:

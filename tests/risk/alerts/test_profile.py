@@ -22,7 +22,7 @@ LEVEL = {"code": "max_risk_level", "value": "R3", "visibility": "public", "text"
 
 
 def written(alert: RiskAlert, **more: Any) -> int:
-    return write_after_alert(caller=make_caller("risk"), alert_id=alert.alert_id, **more).version
+    return write_after_alert(caller=make_caller("risk"), alert_id=alert.alert_id, **more).written.version
 
 
 def shown(agent: str = "risk") -> dict[str, Any]:
