@@ -36,6 +36,7 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "risk.view_campaign",
         "risk.change_campaign",
         "risk.view_holiday",
+        "risk.view_riskrule",
     ),
     # They answer for what the AI agents spend: a correction of the ledger is an entry of theirs, with its reason.
     RISK_MANAGER: (
@@ -44,8 +45,14 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "guard.change_budgetledger",
         "risk.view_campaign",
         "risk.view_holiday",
+        # Figures of rules: one manager drafts, another activates. Officers, whose work they decide, do neither; to
+        # activate can be granted to one of them by name, where a house has a single manager.
+        "risk.view_riskrule",
+        "risk.change_riskrule",
+        "risk.activate_riskrule",
     ),
     COMPLIANCE_AUDITOR: (
+        "risk.view_riskrule",
         "guard.view_auditlog",
         "guard.export_auditlog",
         "memory.view_erasurereceipt",

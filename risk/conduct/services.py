@@ -162,7 +162,7 @@ def scan_conduct(
     report = ConductReport(rows=collect())
     look_again(tenant=tenant, unfound=unfound or everything)
     if everything:
-        _mark_everyone(tenant)
+        mark_everyone(tenant)
     worked: dict[str, list[int]] = {}
     passed: set[tuple[str, str]] = set()
     deadline = time.monotonic() + patience
@@ -220,7 +220,8 @@ def _ruling(tenant: str) -> _Ruling:
     return _Ruling(rule, ruled.shadows, work_calendar(tenant=tenant), campaigns_of(tenant=tenant))
 
 
-def _mark_everyone(tenant: str | None) -> None:
+def mark_everyone(tenant: str | None) -> None:
+    """Every advisor of whom the log tells something is judged again, from their first row on."""
     for name, advisor_id in advisors_heard_of(tenant=tenant):
         span = conduct_span(tenant=name, advisor_id=advisor_id)
         if span is not None:
