@@ -139,6 +139,18 @@ def draining(seconds: float, long: bool) -> Iterator[Row]:
         yield Row("lag to the database at half that rate, p99 in s", seen["p99"], "2 s", 2.0, 1.0, note, True)
 
 
+def publishing(seconds: float) -> Iterator[Row]:
+    from tests.bench.publish import ALERTS_A_SECOND, delays
+
+    seen = delays(seconds)
+    note = (
+        f"p50 {seen['p50'] * 1000:.0f} ms, max {seen['max'] * 1000:.0f} ms at {seen['rate']:.0f} alerts/s for "
+        f"{seconds:.0f} s, lost: {seen['lost']:.0f}, twice: {seen['twice']:.0f}"
+    )
+    name = f"commit to publish at {ALERTS_A_SECOND:.0f} alerts/s, p99 in s"
+    yield Row(name, seen["p99"], "1 s", 1.0, 1.0, note, True)
+
+
 def serving(seconds: float, port: int) -> Iterator[Row]:
     from tests.bench.http import http_rates, wait_until_serving
 
@@ -181,7 +193,7 @@ def installation() -> Iterator[tuple[dict[str, str], str]]:
         yield own, f"mysql+aiomysql://root@127.0.0.1:{port}/peers?charset=utf8mb4"
 
 
-PARTS = ("turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "http")
+PARTS = ("turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "http")
 
 
 def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = frozenset(PARTS)) -> list[Row]:
@@ -199,6 +211,8 @@ def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = fro
                 rows += part(seconds)
         if "draining" in only:
             rows += draining(lag_seconds, long)
+        if "publish" in only:
+            rows += publishing(max(10.0, seconds * 5))
         if "http" in only:
             rows += _over_http(seconds, env)
     return rows
