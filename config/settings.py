@@ -350,6 +350,7 @@ DRAFT_EXPIRY_HOURS = envint("DRAFT_EXPIRY_HOURS", 168, low=1, high=24 * 366)  # 
 DRAFT_PEER_REVIEW = envbool("DRAFT_PEER_REVIEW", False)  # lets advisors review what others wrote for their customers
 ANALYTICS_SECONDS = float(envint("ANALYTICS_SECONDS", 5, low=1, high=300))  # of one statement
 ANALYTICS_ROWS = envint("ANALYTICS_ROWS", 1000, low=1, high=100_000)
+ANALYTICS_MIN_GROUP = envint("ANALYTICS_MIN_GROUP", 5, low=1, high=1000)  # customers of a row shown without a grant
 ANALYTICS_BYTES = envint("ANALYTICS_BYTES", 4 * 1024 * 1024, low=1024)  # of one answer's rows
 
 # --- audit ------------------------------------------------------------------------------------------------------

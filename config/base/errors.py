@@ -74,6 +74,7 @@ CATALOGUE: dict[str, ErrorKind] = {
     "SQL_FORBIDDEN": ErrorKind(403, "the statement has a part that analysts' statements may not have"),
     "SQL_UNKNOWN_NAME": ErrorKind(422, "a table or column is not among those that analysts may read"),
     "SQL_PERSONAL_COLUMN": ErrorKind(403, "the statement reaches a personal column, and the analyst has no grant"),
+    "SQL_SINGLE_PERSON": ErrorKind(403, "the answer's rows would be single customers'; aggregate, or ask for a grant"),
     "SQL_TOO_COMPLEX": ErrorKind(422, "the statement is too long, too deep, or joins too many tables"),
     "SQL_TIMEOUT": ErrorKind(504, "the statement did not end within its time and was stopped"),
     "SQL_RESULT_TOO_LARGE": ErrorKind(413, "the rows are larger than one answer may be; select less"),

@@ -22,6 +22,7 @@ from memory.core.fields import ExactDecimalField
 from memory.core.models import FACT_MODELS
 
 HIDDEN = frozenset({"id", "tenant"})
+CUSTOMER = "customer_id"  # whose a row is, in every table that has it
 PERSONAL: Mapping[str, frozenset[str]] = {"core_customer": frozenset({"name", "birth_date"})}
 LINKING: Mapping[str, frozenset[str]] = {
     "core_customer": frozenset({"customer_id"}),

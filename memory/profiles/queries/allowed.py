@@ -39,7 +39,7 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
     exp.DateDiff, exp.DateAdd, exp.DateSub, exp.Cast, exp.DataType, exp.DataTypeParam, exp.CurrentDate,
     exp.CurrentTimestamp, exp.UtcTimestamp, exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank,
     exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Ntile,
-    exp.PercentRank, exp.Hour, exp.DayOfWeek, exp.LastDay,
+    exp.PercentRank, exp.CumeDist, exp.Hour, exp.DayOfWeek, exp.LastDay,
 )  # fmt: skip
 NODES: frozenset[type[exp.Expr]] = frozenset((*_SHAPE, *_OPERATORS, *_FUNCTIONS))
 # Functions that sqlglot has no node for.
@@ -154,6 +154,8 @@ def _check_node(node: exp.Expr) -> None:
 def _check_identifier(node: exp.Expr) -> None:
     if not _NAME.match(node.name):
         raise forbidden("a name has other characters than letters, digits and _, or more than 64")
+    if node.name.lower().startswith("_xh_"):
+        raise forbidden("names that begin with _xh_ are the gate's own")
 
 
 def _check_alias(node: exp.Expr) -> None:

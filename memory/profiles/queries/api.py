@@ -38,11 +38,15 @@ def _may(action: Action) -> AgentAuth:
     description=(
         "Rows of the caller's tenant. Whole numbers are JSON numbers, all others text with every digit; instants are "
         "RFC 3339. At most `ANALYTICS_ROWS` rows (`truncated` tells of more). Refused statements are 403 or 422 with "
-        "`query_id`. The answer is not kept for a repeat with the same Idempotency-Key."
+        "`query_id`. Without a grant, groups of fewer than `ANALYTICS_MIN_GROUP` customers are left out, figures to "
+        "which fewer gave something are null, and `withheld` is `{under, rows}`: how many groups that were, null where "
+        "none, or where telling would be of fewer customers itself; it is null where no customers' rows are in the "
+        "statement or they may be seen. The answer is not kept for a repeat with the same Idempotency-Key."
     ),
 )  # fmt: skip
 def run(request: HttpRequest, body: SqlIn) -> HttpResponse:
     answer = services.run_query(caller=caller_of(request), sql=body.sql, dialect=body.dialect)
+    withheld = answer.withheld
     return _json(
         {
             "query_id": answer.query_id,
@@ -50,6 +54,7 @@ def run(request: HttpRequest, body: SqlIn) -> HttpResponse:
             "rows": list(answer.result.rows),
             "truncated": answer.result.truncated,
             "duration_ms": answer.duration_ms,
+            "withheld": {"under": withheld.under, "rows": withheld.rows} if withheld is not None else None,
             "fingerprint": answer.verdict.fingerprint,
         }
     )

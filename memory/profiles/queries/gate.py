@@ -23,6 +23,7 @@ from config.base.clock import business_date
 from memory.core.personal import CATALOGUE
 from memory.profiles.queries.aliases import expand_aliases, move_having, move_having_back
 from memory.profiles.queries.allowed import Refusal, check_tree, forbidden
+from memory.profiles.queries.groups import protect
 from memory.profiles.queries.reach import Output, Reached, reach
 
 # The parser tells of what it does not know with the text itself: that belongs into no log.
@@ -40,7 +41,9 @@ _KNOWN = frozenset({*CATALOGUE, *(name for columns in CATALOGUE.values() for nam
 class Verdict:
     """code: '' is allowed. tables, columns: of the core that the statement reaches, however it calls them, also where
     it is refused, as far as that was found out. personal: those of the columns that need a grant, for how they are
-    used. statement: qualified, to be rewritten; None where it is refused."""
+    used. statement: qualified, to be rewritten; None where it is refused. least: customers that each row of the answer
+    is of; 0 where no person's rows are in it, or the analyst may see them. left_out: counts the groups of fewer
+    (groups.py). one_row: an answer of one row, unless it is of fewer."""
 
     code: str = ""
     detail: str = ""
@@ -51,14 +54,20 @@ class Verdict:
     personal: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = ()
     statement: exp.Query | None = field(default=None, repr=False)
+    least: int = 0
+    left_out: exp.Query | None = field(default=None, repr=False)
+    one_row: bool = False
 
     @property
     def allowed(self) -> bool:
         return not self.code
 
 
-def judge(sql: str, *, dialect: str = "mysql", granted: Collection[str] = (), moment: datetime) -> Verdict:
+def judge(
+    sql: str, *, dialect: str = "mysql", granted: Collection[str] = (), moment: datetime, least: int = 1
+) -> Verdict:
     """granted: full names of columns that this analyst may see. moment: what NOW() and CURRENT_DATE stand for.
+    least: customers that a row of the answer must be of, as far as it is of tables without any such column.
 
     Cost: some milliseconds for a page of SQL; text, nodes, depth and tables are bounded. Never raises for a text.
     """
@@ -76,6 +85,7 @@ def judge(sql: str, *, dialect: str = "mysql", granted: Collection[str] = (), mo
         normalised = _normalised(tree)
         if reached.personal and (wanted := [name for name in reached.personal if name not in granted]):
             raise Refusal("SQL_PERSONAL_COLUMN", f"it reaches {', '.join(wanted)}, and there is no grant for that")
+        protected = protect(tree, least=least, seen={name.partition(".")[0] for name in granted})
     except Refusal as refusal:
         return Verdict(
             refusal.code, refusal.detail, normalised, _fingerprint(normalised), reached.tables, reached.columns,
@@ -85,8 +95,9 @@ def judge(sql: str, *, dialect: str = "mysql", granted: Collection[str] = (), mo
         return Verdict("SQL_TOO_COMPLEX", "it is too deep")
     outputs = tuple(replace(output, name=names.get(output.name, output.name)) for output in reached.outputs)
     return Verdict(
-        "", "", normalised, _fingerprint(normalised), reached.tables, reached.columns, reached.personal, outputs, tree
-    )
+        "", "", normalised, _fingerprint(normalised), reached.tables, reached.columns, reached.personal, outputs,
+        protected.statement, least if protected.applies else 0, protected.left_out, protected.one_row,
+    )  # fmt: skip
 
 
 def _parsed(sql: str, dialect: str) -> exp.Query:

@@ -31,6 +31,12 @@ def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
 
 def for_sqlite(tree: exp.Query) -> exp.Query:
     """In place, inner parts first: a function may stand within another."""
+    for select in tree.find_all(exp.Select):
+        bare = select.args.get("having") is not None and select.args.get("group") is None
+        if bare and not any(one.find(exp.AggFunc) for one in select.selects):
+            # There a HAVING alone makes no group of all rows.
+            one = exp.EQ(this=exp.Literal.number(1), expression=exp.Literal.number(1))
+            select.set("group", exp.Group(expressions=[one]))
     for node in reversed(list(tree.walk())):
         if node is not tree and (other := _translated(node)) is not node:
             node.replace(other)

@@ -3,7 +3,8 @@
 Steps: 1. the caller may ask; 2. the verdict; 3. one transaction: the log's row, the text, the audit row, committed
 before anything runs; 4. run; 5. the row that says how it ended. A process killed between 3 and 5 leaves a row without
 an end, which is shown as such.
-Costs: 1 SQL for the grants, 3 INSERTs in the transaction, the statement on a connection of its own, 1 INSERT.
+Costs: 1 SQL for the grants, 3 INSERTs in the transaction, the statement on a connection of its own, 1 INSERT. Where
+groups of few customers are left out, one statement more that counts them.
 On the database being away: 503, nothing runs (closed). No Redis.
 """
 
@@ -23,6 +24,7 @@ from config.base.trace import current_trace_id
 from guard.access.services import Caller
 from guard.audit.models import Decision, EventType
 from guard.audit.services import record
+from memory.core.personal import Kind
 from memory.profiles.queries import policies, running
 from memory.profiles.queries.gate import Verdict, judge
 from memory.profiles.queries.models import (
@@ -33,10 +35,12 @@ from memory.profiles.queries.models import (
     QueryMode,
     QueryOutcome,
 )
+from memory.profiles.queries.reach import Output
 from memory.profiles.queries.rewriting import NotAsJudged, executable
 from memory.profiles.queries.running import Ended, Result
 
 NAMES_IN_AUDIT = 20
+COUNTS = (Output("n", Kind.WHOLE), Output("m", Kind.WHOLE))
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,21 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Withheld:
+    """What an answer leaves out. under: groups of fewer customers than this. rows: how many groups that were; None
+    where there were none, or to tell how many would itself tell of fewer customers."""
+
+    under: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
 class Answer:
     query_id: str
     verdict: Verdict
     result: Result
     duration_ms: int
+    withheld: Withheld | None = None
 
 
 def check_query(*, caller: Caller, sql: str, dialect: str = "mysql") -> Asked:
@@ -68,12 +82,12 @@ def run_query(*, caller: Caller, sql: str, dialect: str = "mysql") -> Answer:
     """Rows of one SELECT, at most ANALYTICS_ROWS, of the caller's tenant alone.
 
     Errors: AUTH_403_SCOPE (403); SQL_INVALID, SQL_NOT_ONE_SELECT, SQL_UNKNOWN_NAME, SQL_TOO_COMPLEX (422),
-    SQL_FORBIDDEN, SQL_PERSONAL_COLUMN (403), each with `query_id`; SQL_TIMEOUT (504), SQL_RESULT_TOO_LARGE (413),
-    SQL_FAILED (422), DATABASE_UNAVAILABLE (503).
+    SQL_FORBIDDEN, SQL_PERSONAL_COLUMN, SQL_SINGLE_PERSON (403), each with `query_id`; SQL_TIMEOUT (504),
+    SQL_RESULT_TOO_LARGE (413), SQL_FAILED (422), DATABASE_UNAVAILABLE (503).
     """
     refuse_inside_transaction("run_query()")
     policies.may_ask(caller, "write")
-    asked, statement = _decide(caller, sql, dialect, QueryMode.RUN)
+    asked, statement, counting = _decide(caller, sql, dialect, QueryMode.RUN)
     if not asked.verdict.allowed:
         verdict = asked.verdict
         raise DomainError(
@@ -83,6 +97,7 @@ def run_query(*, caller: Caller, sql: str, dialect: str = "mysql") -> Answer:
     began = time.monotonic()
     try:
         result = running.run(statement, asked.verdict.outputs, rows=settings.ANALYTICS_ROWS)
+        withheld = _withheld(asked.verdict, result, counting)
     except Ended as ended:
         _end(caller, asked.query_id, began, ended.outcome, code=ended.error.code)
         ended.error.extra["query_id"] = asked.query_id
@@ -92,18 +107,35 @@ def run_query(*, caller: Caller, sql: str, dialect: str = "mysql") -> Answer:
         _end(caller, asked.query_id, began, QueryOutcome.FAILED, code="INTERNAL")
         raise
     duration = _end(caller, asked.query_id, began, QueryOutcome.DONE, result=result)
-    return Answer(asked.query_id, asked.verdict, result, duration)
+    return Answer(asked.query_id, asked.verdict, result, duration, withheld)
 
 
-def _decide(caller: Caller, sql: str, dialect: str, mode: QueryMode) -> tuple[Asked, str]:
+def _withheld(verdict: Verdict, result: Result, counting: str) -> Withheld | None:
+    if not verdict.least:
+        return None
+    if verdict.one_row:
+        return Withheld(verdict.least, 0 if result.rows else 1)
+    if not counting:
+        return Withheld(verdict.least, None)
+    try:
+        [[groups, customers]] = running.run(counting, COUNTS, rows=1).rows
+    except Ended:
+        return Withheld(verdict.least, None)  # the answer stands
+    return Withheld(verdict.least, groups if customers >= verdict.least else None)
+
+
+def _decide(caller: Caller, sql: str, dialect: str, mode: QueryMode) -> tuple[Asked, str, str]:
+    """The verdict as it is in the log, the statement that runs, and the one that counts what it leaves out."""
     granted = policies.granted_columns(tenant=caller.tenant, actor_id=caller.actor_id)
-    verdict = judge(sql, dialect=dialect, granted=granted, moment=now())
-    statement = ""
+    verdict = judge(sql, dialect=dialect, granted=granted, moment=now(), least=settings.ANALYTICS_MIN_GROUP)
+    statement = counting = ""
     if verdict.statement is not None:
         try:
             statement = executable(
                 verdict.statement, tenant=caller.tenant, vendor=running.vendor(), rows=settings.ANALYTICS_ROWS + 1
             )
+            if verdict.left_out is not None:
+                counting = executable(verdict.left_out, tenant=caller.tenant, vendor=running.vendor(), rows=1)
         except (NotAsJudged, RecursionError):
             verdict = Verdict("SQL_FORBIDDEN", "it cannot be written anew as it was read", verdict.normalised,
                               verdict.fingerprint, verdict.tables, verdict.columns, verdict.personal)  # fmt: skip
@@ -137,7 +169,7 @@ def _decide(caller: Caller, sql: str, dialect: str, mode: QueryMode) -> tuple[As
                 "personal": list(verdict.personal),
             },
         )
-    return Asked(query_id, verdict), statement
+    return Asked(query_id, verdict), statement, counting
 
 
 def _storable(sql: str) -> str:
