@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from config.base.clock import rfc3339
+from config.base.db import insert_all
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
 from config.base.redact import redact
@@ -88,6 +89,66 @@ def record(
     ValueError for a word outside the vocabulary, an actor type that does not exist, or a score outside 0 to 100
     (faults of the caller's code).
     """
+    row = _signed(
+        {},
+        tenant=tenant,
+        event_type=event_type,
+        decision=decision,
+        actor_type=actor_type,
+        actor_id=actor_id,
+        on_behalf_of=on_behalf_of,
+        agent=agent,
+        object_type=object_type,
+        object_id=object_id,
+        code=code,
+        risk_score=risk_score,
+        trace_id=trace_id,
+        input_summary=input_summary,
+        customer_id=customer_id,
+        customers=customers,
+    )
+    with _told_when_refused():
+        row.save(force_insert=True)
+    # Not before: a row that is rolled back must not be named by later ones.
+    transaction.on_commit(partial(links.committed, row.pk, row.mac, row.link))
+    return row
+
+
+def record_all(entries: Sequence[Mapping[str, Any]]) -> list[AuditLog]:
+    """As `record`, for several rows at once, in their order: each entry holds what `record` takes.
+
+    Cost: 1 INSERT for all where the database answers with the ids (MariaDB, SQLite), else 1 a row; each customer in
+    them is looked up once. Errors: as `record`; then none of them is written.
+    """
+    names: dict[tuple[str, str], str] = {}
+    rows = [_signed(names, **entry) for entry in entries]
+    with _told_when_refused():
+        insert_all(rows)
+    for row in rows:
+        transaction.on_commit(partial(links.committed, row.pk, row.mac, row.link))
+    return rows
+
+
+def _signed(
+    met: dict[tuple[str, str], str],
+    *,
+    tenant: str,
+    event_type: str,
+    decision: str,
+    actor_type: str = ActorType.SYSTEM,
+    actor_id: str,
+    on_behalf_of: str = "",
+    agent: str = "",
+    object_type: str = "",
+    object_id: str = "",
+    code: str = "",
+    risk_score: int | None = None,
+    trace_id: str | None = None,
+    input_summary: Mapping[str, Any] | None = None,
+    customer_id: str = "",
+    customers: Iterable[str] = (),
+) -> AuditLog:
+    """The row, ready to be inserted. met: pseudonyms by tenant and customer that this transaction has looked up."""
     if decision not in VOCABULARY.get(event_type, frozenset()):
         raise ValueError(f"audit vocabulary has no {event_type}/{decision}")
     if actor_type not in ActorType.values:
@@ -106,7 +167,11 @@ def record(
     ]
     # Longest first, so that an id that is part of another does not take its place.
     with _told_when_refused():
-        names = {one: pseudonyms.of(tenant, one) for one in sorted(filter(None, known), key=len, reverse=True)}
+        names = {}
+        for one in sorted(filter(None, known), key=len, reverse=True):
+            if (tenant, one) not in met:
+                met[(tenant, one)] = pseudonyms.of(tenant, one)
+            names[one] = met[(tenant, one)]
         summary = told.summary(tenant, summary, names)
     about = next(filter(None, known[:5]), "")
     row = AuditLog(
@@ -127,10 +192,6 @@ def record(
     )
     row.link = links.next_link()
     row.mac = sign_row(row)
-    with _told_when_refused():
-        row.save(force_insert=True)
-    # Not before: a row that is rolled back must not be named by later ones.
-    transaction.on_commit(partial(links.committed, row.pk, row.mac, row.link))
     return row
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from config.base.trace import current_trace_id
 from guard.audit.models import Decision, EventType
-from guard.audit.services import record
 from risk.alerts.deadlines import OPEN
+from risk.alerts.effects import Effects
 from risk.alerts.models import (
-    AlertAction,
     AlertStatus,
     AlertType,
     EscalationLevel,
@@ -72,10 +71,13 @@ def level_of(standing: Standing, at: datetime) -> EscalationLevel:
     return EscalationLevel.NONE
 
 
-def raise_level(alert: RiskAlert, *, rules: Iterable[str], at: datetime) -> tuple[str, ...]:
+def raise_level(
+    alert: RiskAlert, *, rules: Iterable[str], at: datetime, confirmed: Collection[str] | None = None
+) -> tuple[str, ...]:
     """Sets the level of a locked or new alert, if it is higher than it was; the names of the columns to save.
 
-    rules: of every live hit, one each. Empty: nothing rose. At most one query, none for low alerts.
+    rules: of every live hit, one each. confirmed: the rules of the customer's other alerts that were confirmed within
+    CONFIRMED_WITHIN, where the caller has read them. Empty: nothing rose. At most one query, none for low alerts.
     The caller saves, then calls `record_level`, then tells of it.
     """
     if alert.alert_type in NEVER_ESCALATED or alert.escalation_level == EscalationLevel.LEVEL_2:
@@ -89,7 +91,9 @@ def raise_level(alert: RiskAlert, *, rules: Iterable[str], at: datetime) -> tupl
         claim_due_at=alert.claim_due_at,
         dispose_due_at=alert.dispose_due_at,
         hits=hits,
-        confirmed_before=_confirmed_before(alert, hits, at),
+        confirmed_before=not hits.keys().isdisjoint(
+            _confirmed_rules(alert, at) if confirmed is None else confirmed,
+        ),
     )
     level = level_of(standing, at)
     if _ORDER[level] <= _ORDER[EscalationLevel(alert.escalation_level)]:
@@ -103,11 +107,18 @@ def raise_level(alert: RiskAlert, *, rules: Iterable[str], at: datetime) -> tupl
 
 def record_level(alert: RiskAlert, raised: tuple[str, ...], *, trace_id: str) -> None:
     """The timeline's and the audit's rows of what `raise_level` has set. Call it in the same transaction."""
+    effects = Effects()
+    tell_level(effects, alert, raised, trace_id=trace_id)
+    effects.write()
+
+
+def tell_level(effects: Effects, alert: RiskAlert, raised: tuple[str, ...], *, trace_id: str) -> None:
+    """As `record_level`, written with the rest of the change."""
     if not raised:
         return
     level = EscalationLevel(alert.escalation_level)
-    _note(alert, level.value.lower(), trace_id)
-    record(
+    effects.note(alert, level.value.lower(), trace_id=trace_id)
+    effects.record(
         tenant=alert.tenant,
         event_type=EventType.ALERT_ESCALATED,
         decision=_DECISION[level],
@@ -120,13 +131,19 @@ def record_level(alert: RiskAlert, raised: tuple[str, ...], *, trace_id: str) ->
         input_summary={"status": alert.status, "version": alert.version, "hits": alert.hit_count},
     )
     if "woken_by" in raised:
-        record_woken(alert, trace_id=trace_id)
+        _tell_woken(effects, alert, trace_id)
 
 
 def record_woken(alert: RiskAlert, *, trace_id: str = "") -> None:
     """The rows of an alert that is back, with why, when it was not an officer who took it up."""
-    _note(alert, "wake", trace_id, text=alert.woken_by)
-    record(
+    effects = Effects()
+    _tell_woken(effects, alert, trace_id)
+    effects.write()
+
+
+def _tell_woken(effects: Effects, alert: RiskAlert, trace_id: str) -> None:
+    effects.note(alert, "wake", text=alert.woken_by, trace_id=trace_id)
+    effects.record(
         tenant=alert.tenant,
         event_type=EventType.ALERT_STATUS,
         decision=Decision.WOKEN,
@@ -140,22 +157,10 @@ def record_woken(alert: RiskAlert, *, trace_id: str = "") -> None:
     )
 
 
-def _note(alert: RiskAlert, action: str, trace_id: str, text: str = "") -> None:
-    AlertAction.objects.create(
-        alert=alert,
-        action=action,
-        from_status=alert.status,
-        to_status=alert.status,
-        text=text,
-        alert_version=alert.version,
-        trace_id=trace_id or current_trace_id(),
-    )
-
-
-def _confirmed_before(alert: RiskAlert, hits: Counter[str], at: datetime) -> bool:
+def _confirmed_rules(alert: RiskAlert, at: datetime) -> set[str]:
     if not alert.customer_id:
-        return False
+        return set()
     others = RiskAlert.objects.filter(
         tenant=alert.tenant, customer_id=alert.customer_id, confirmed_at__gte=at - CONFIRMED_WITHIN
     ).exclude(pk=alert.pk)
-    return any(rule in hits for rules in others.values_list("rule_ids", flat=True) for rule in rules)
+    return {rule for rules in others.values_list("rule_ids", flat=True) for rule in rules}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from config.base.clock import business_date, now
+from risk.alerts.cases import Cases
 from risk.alerts.deadlines import set_deadlines
-from risk.alerts.levels import raise_level, record_level
-from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
+from risk.alerts.effects import Effects
+from risk.alerts.levels import raise_level, tell_level
+from risk.alerts.models import DISPOSED, AlertStatus, AlertType, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
-from risk.feed.events import tell_alert, tell_update
+from risk.feed.events import alert_event, update_event
 from risk.rules.hit import DATA_QUALITY, Hit
 
 MERGE_DAYS = 7  # an alert that is still pending takes further hits for so many days after opening
@@ -55,8 +57,8 @@ def _subject_of(hit: Hit) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """The alert (locked) that a hit goes to. anchor: what the hit holds, None for a repeat. raised: what its opening
-    has set of its level."""
+    """The alert that a hit goes to. anchor: what the hit holds, None for a repeat. raised: what its opening has set of
+    its level."""
 
     alert: RiskAlert
     anchor: str | None
@@ -66,11 +68,11 @@ class Place:
     raised: tuple[str, ...] = ()
 
 
-def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str) -> Place:
-    """Finds or opens the alert of a hit. Call inside the hit's transaction.
+def place(cases: Cases, hit: Hit, earlier: RiskAlertHit | None, trace_id: str) -> Place:
+    """Finds or opens the alert of a hit, among the cases that were read. No query but one for the holidays.
 
-    earlier: the live revision that this hit replaces. A unique key may refuse what two scanners decide at once:
-    the caller starts over and then finds what the other has written.
+    earlier: the live revision that this hit replaces. What another scanner or an officer does meanwhile is found when
+    the change is written (`Cases.write`): the caller then starts over and finds what the other has written.
 
     1. A new revision stays with the alert of the finding that it revises.
     2. The day's anchor is taken: its alert, or the follow-up that takes the rest; where that is disposed, marked
@@ -82,46 +84,53 @@ def place(*, tenant: str, hit: Hit, earlier: RiskAlertHit | None, trace_id: str)
     """
     anchor = anchor_of(hit)
     # 1, 2
-    first = earlier or _holder(tenant, anchor)
+    first = earlier or cases.holder(anchor)
     if first is not None:
-        alert = _locked(first.alert_id)
+        alert = cases.touch(first.alert_id)
         if alert.status not in DISPOSED:
             return Place(alert, anchor=None)
-        follow_up = _holder(tenant, f"{anchor}:f")
+        follow_up = cases.holder(f"{anchor}:f")
         if follow_up is not None:
-            if follow_up.alert_id != alert.alert_id:
-                alert = _locked(follow_up.alert_id)
+            alert = cases.touch(follow_up.alert_id)
             return Place(alert, anchor=None, after_disposition=alert.status in DISPOSED)
         reopens = alert.status in (AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED)
         if reopens and hit.score >= alert.score + FOLLOW_UP_MARGIN:
-            opened, raised = _open(tenant=tenant, hit=hit, trace_id=trace_id, parent=alert)
+            opened, raised = _open(cases, hit, trace_id, parent=alert)
             return Place(opened, anchor=f"{anchor}:f", opened=True, raised=raised)
         # A revision whose day differs from its first one's leaves that day's anchor to a finding of that day.
         return Place(alert, anchor=None, after_disposition=True)
     # 3
-    quiet = _quieting(tenant, hit)
+    quiet = _quieting(cases, hit)
     if quiet is not None:
-        return Place(quiet, anchor=None, after_disposition=True, quieted=True)
+        return Place(cases.touch(quiet.alert_id), anchor=None, after_disposition=True, quieted=True)
     # 4
     slot = merge_slot_of(hit)
-    if slot is not None:
-        pending = RiskAlert.objects.select_for_update().filter(tenant=tenant, merge_slot=slot).first()
-        if pending is not None:
-            if pending.status == AlertStatus.PENDING and not _merging_is_over(pending, now()):
-                return Place(pending, anchor=anchor)
-            RiskAlert.objects.filter(pk=pending.pk).update(merge_slot=None)
+    pending = cases.in_slot(slot) if slot is not None else None
+    if pending is not None:
+        cases.touch(pending.alert_id)
+        if pending.status == AlertStatus.PENDING and not _merging_is_over(pending, cases.at):
+            return Place(pending, anchor=anchor)
+        cases.free_slot(pending)
     # 5
-    opened, raised = _open(tenant=tenant, hit=hit, trace_id=trace_id, parent=None)
+    opened, raised = _open(cases, hit, trace_id, parent=None)
     return Place(opened, anchor=anchor, opened=True, raised=raised)
 
 
-def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
-    """Recounts a locked, open alert from its live hits and tells of it. The score only rises.
+def recount(
+    alert: RiskAlert,
+    hits: Sequence[RiskAlertHit],
+    effects: Effects,
+    *,
+    trace_id: str,
+    told: bool = True,
+    confirmed: Collection[str] | None = None,
+) -> set[str]:
+    """Recounts an open alert from its live hits, in the order in which they were found, and tells of it. The score only
+    rises. The names of the columns to save.
 
     Told as an `alert` when a subtype was added, the band rose or a level was reached, as an `update` otherwise. A
-    higher band has shorter limits.
+    higher band has shorter limits (1 query for the holidays). confirmed: as `raise_level` takes it.
     """
-    hits = list(RiskAlertHit.objects.filter(alert=alert, live_key__isnull=False).order_by("detected_at", "id"))
     pattern = alert.alert_type == AlertType.PATTERN
     # An advisor's day always has the score of its findings: further patterns do not add up.
     counted = (
@@ -143,39 +152,29 @@ def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
     alert.updated_at = now()
     limits = set_deadlines(alert) if rose else ()
     # A hit that is gone raises nothing: what time raises, the sweep finds.
-    raised = raise_level(alert, rules=[hit.rule_id for hit in hits], at=alert.updated_at) if told else ()
-    counts = ("score", "subtypes", "rule_ids", "hit_count", "payload", "version", "updated_at")
-    alert.save(update_fields={*counts, *limits, *raised})
-    record_level(alert, raised, trace_id=trace_id)
-    if (news and told) or raised:
-        tell_alert(alert, trace_id=trace_id)
-    else:
-        tell_update(alert)
+    rules = [hit.rule_id for hit in hits]
+    raised = raise_level(alert, rules=rules, at=alert.updated_at, confirmed=confirmed) if told else ()
+    tell_level(effects, alert, raised, trace_id=trace_id)
+    effects.tell(alert_event(alert, trace_id=trace_id) if (news and told) or raised else update_event(alert))
+    return {"score", "subtypes", "rule_ids", "hit_count", "payload", "version", "updated_at", *limits, *raised}
 
 
-def _holder(tenant: str, anchor: str) -> RiskAlertHit | None:
-    return RiskAlertHit.objects.filter(tenant=tenant, anchor=anchor).first()
+def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
+    """`recount` of a locked, open alert, read and written here. Call it inside the transaction of the change."""
+    hits = list(RiskAlertHit.objects.filter(alert=alert, live_key__isnull=False).order_by("detected_at", "id"))
+    effects = Effects()
+    alert.save(update_fields=recount(alert, hits, effects, trace_id=trace_id, told=told))
+    effects.write()
 
 
-def _locked(alert_id: str) -> RiskAlert:
-    return RiskAlert.objects.select_for_update().get(pk=alert_id)
-
-
-def _quieting(tenant: str, hit: Hit) -> RiskAlert | None:
-    """The alert (locked) that a hit is only noted on, because an officer has asked for quiet. One query, two if so."""
+def _quieting(cases: Cases, hit: Hit) -> RiskAlert | None:
+    """The alert that a hit is only noted on, because an officer has asked for quiet."""
     if alert_type_of(hit.rule_id) != AlertType.EVENT or not hit.customer_id:
         return None
-    at = now()
-    judged = RiskAlertHit.objects.filter(
-        tenant=tenant, customer_id=hit.customer_id, rule_id=hit.rule_id, product_id=hit.product_id,
-        alert_version__isnull=False, alert__quiet_until__gt=at,
-    ).exclude(state=HitState.SUPERSEDED)  # fmt: skip
-    found = judged.order_by("-alert__disposed_at", "-id").values_list("alert_id", flat=True).first()
-    if found is None:
+    alert = cases.quieted_by(hit.rule_id, hit.product_id)
+    if alert is None:
         return None
-    alert = _locked(found)
-    # Under the lock: somebody may have reopened it meanwhile.
-    quiet = alert.status in (AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED) and alert.quiet_until is not None
+    quiet = alert.status in (AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED)
     return alert if quiet and hit.score < alert.score + FOLLOW_UP_MARGIN else None
 
 
@@ -183,17 +182,16 @@ def _merging_is_over(alert: RiskAlert, at: datetime) -> bool:
     return at >= alert.opened_at + timedelta(days=MERGE_DAYS)
 
 
-def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> tuple[RiskAlert, tuple[str, ...]]:
+def _open(cases: Cases, hit: Hit, trace_id: str, parent: RiskAlert | None) -> tuple[RiskAlert, tuple[str, ...]]:
     """The new alert with its limits and its level, and what `raise_level` says of the latter."""
     slot = merge_slot_of(hit)
-    if parent is not None and slot is not None and RiskAlert.objects.filter(tenant=tenant, merge_slot=slot).exists():
+    if parent is not None and slot is not None and cases.in_slot(slot) is not None:
         # A follow-up is opened even where the customer has another pending alert: that one keeps the slot.
         slot = None
     kind = alert_type_of(hit.rule_id)
     pattern = kind == AlertType.PATTERN
-    at = now()
     alert = RiskAlert(
-        tenant=tenant,
+        tenant=cases.tenant,
         alert_type=kind,
         customer_id="" if pattern else hit.customer_id,
         advisor_id=hit.advisor_id,
@@ -204,12 +202,12 @@ def _open(*, tenant: str, hit: Hit, trace_id: str, parent: RiskAlert | None) -> 
         payload=_payload_of(hit, pattern),
         trace_id=trace_id,
         parent=parent,
-        opened_at=at,
-        updated_at=at,
+        opened_at=cases.at,
+        updated_at=cases.at,
     )
-    set_deadlines(alert)
-    raised = raise_level(alert, rules=[hit.rule_id], at=at)
-    alert.save(force_insert=True)
+    set_deadlines(alert, calendar=cases.calendar_for(alert))
+    raised = raise_level(alert, rules=[hit.rule_id], at=cases.at, confirmed=cases.confirmed_rules(alert))
+    cases.open(alert)
     return alert, raised
 
 

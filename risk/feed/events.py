@@ -5,6 +5,7 @@ Payloads are declared here and closed: a field that is not named never leaves My
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from django.db import transaction
@@ -73,20 +74,18 @@ def alert_payload(alert: RiskAlert, *, trace_id: str = "") -> AlertPayload:
     )
 
 
-def tell_alert(alert: RiskAlert, *, trace_id: str = "") -> None:
-    """An opening, a merge that adds a subtype or raises the band, or a level: goes to `risk:pub:alert`.
-
-    Data quality is for operators and is never told.
-    """
+def alert_event(alert: RiskAlert, *, trace_id: str = "") -> AlertOutbox | None:
+    """An opening, a merge that adds a subtype or raises the band, or a level, as it now stands, not written yet: goes
+    to `risk:pub:alert`. None for data quality, which is for operators and is never told."""
     if alert.alert_type == AlertType.DATA_QUALITY:
-        return
-    _write(alert, AlertOutbox.Kind.ALERT, alert_payload(alert, trace_id=trace_id).wire())
+        return None
+    return _row(alert, AlertOutbox.Kind.ALERT, alert_payload(alert, trace_id=trace_id).wire())
 
 
-def tell_update(alert: RiskAlert) -> None:
-    """Anything else that happened to an alert: goes to open screens alone."""
+def update_event(alert: RiskAlert) -> AlertOutbox | None:
+    """Anything else that happened to an alert, not written yet: goes to open screens alone."""
     if alert.alert_type == AlertType.DATA_QUALITY:
-        return
+        return None
     event = UpdateEvent(
         alert_id=alert.alert_id,
         status=alert.status,
@@ -94,14 +93,32 @@ def tell_update(alert: RiskAlert) -> None:
         level=alert.escalation_level or None,
         version=alert.version,
     )
-    _write(alert, AlertOutbox.Kind.UPDATE, event.model_dump())
+    return _row(alert, AlertOutbox.Kind.UPDATE, event.model_dump())
 
 
-def _write(alert: RiskAlert, kind: str, event: dict[str, Any]) -> None:
+def tell(events: Iterable[AlertOutbox | None]) -> None:
+    """Writes events, in order, in the transaction of the changes that they tell of. One INSERT."""
+    rows = [row for row in events if row is not None]
+    if not rows:
+        return
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("an outbox row is written in the transaction of the change that it tells of")
-    AlertOutbox.objects.create(tenant=alert.tenant, kind=kind, alert_id=alert.alert_id, event=event)
+    AlertOutbox.objects.bulk_create(rows)
     transaction.on_commit(nudge_publisher, robust=True)
+
+
+def tell_alert(alert: RiskAlert, *, trace_id: str = "") -> None:
+    """`alert_event`, written."""
+    tell([alert_event(alert, trace_id=trace_id)])
+
+
+def tell_update(alert: RiskAlert) -> None:
+    """`update_event`, written."""
+    tell([update_event(alert)])
+
+
+def _row(alert: RiskAlert, kind: str, event: dict[str, Any]) -> AlertOutbox:
+    return AlertOutbox(tenant=alert.tenant, kind=kind, alert_id=alert.alert_id, event=event)
 
 
 def frame(kind: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,217 @@
+"""The stored cases of one customer or advisor, as far as new findings can meet them, and a change of them as a whole.
+
+Read once, changed in memory, written in one short transaction that first looks whether what was read still holds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError
+from django.db.models import Q, QuerySet
+
+from config.base.clock import now
+from config.base.db import insert_all
+from risk.alerts.deadlines import limits_of
+from risk.alerts.effects import Effects
+from risk.alerts.levels import CONFIRMED_WITHIN
+from risk.alerts.models import HitState, RiskAlert, RiskAlertHit
+from risk.calendar.selectors import WorkCalendar, work_calendar
+
+# What officers and the sweep may change of an alert beside us; with `version` it tells whether they did.
+_WATCHED = (
+    "version", "status", "score", "escalation_level", "merge_slot", "snoozed_until", "claim_due_at", "dispose_due_at",
+    "quiet_until", "assignee_id",
+)  # fmt: skip
+
+
+class Changed(IntegrityError):
+    """Somebody else wrote first: read again and start over."""
+
+
+def cases_query(
+    hits: QuerySet[RiskAlertHit],
+    *,
+    anchors: Collection[str],
+    evidence: Collection[str],
+    slots: Collection[str],
+    live: Q,
+) -> QuerySet[RiskAlertHit]:
+    """Of one subject's hits those that decide where others go, with their alerts; the oldest first.
+
+    live: which of its live hits to read. anchors, evidence, slots: of the new findings.
+    """
+    at = now()
+    wanted = (
+        live
+        | Q(anchor__in=[*anchors, *(f"{anchor}:f" for anchor in anchors)])
+        | Q(evidence_key__in=evidence)
+        | Q(alert__merge_slot__in=slots)
+        | Q(alert__quiet_until__gt=at)
+        | Q(alert__confirmed_at__gte=at - CONFIRMED_WITHIN)
+    )
+    return hits.filter(wanted).select_related("alert").order_by("detected_at", "id")
+
+
+class Cases:
+    """See above. tenant; at: the instant of the change."""
+
+    def __init__(self, tenant: str, rows: Iterable[RiskAlertHit]) -> None:
+        self.tenant = tenant
+        self.at = now()
+        self.effects = Effects()
+        self._alerts: dict[str, RiskAlert] = {}
+        self._anchors: dict[str, RiskAlertHit] = {}
+        self._live: dict[str, list[RiskAlertHit]] = defaultdict(list)  # by alert
+        self._revisions: dict[tuple[str, str], int] = {}
+        self._quiet: dict[tuple[str, str], RiskAlertHit] = {}
+        for row in rows:
+            # One object an alert, whichever of its hits it was read with.
+            row.alert = self._alerts.setdefault(row.alert_id, row.alert)
+            if row.anchor is not None:
+                self._anchors[row.anchor] = row
+            if row.state == HitState.LIVE:
+                self._live[row.alert_id].append(row)
+            key = (row.rule_id, row.evidence_key)
+            self._revisions[key] = max(self._revisions.get(key, 0), row.revision)
+            self._note_quiet(row)
+        self._slots = {alert.merge_slot: alert for alert in self._alerts.values() if alert.merge_slot is not None}
+        self._was: dict[str, tuple[Any, ...]] = {}  # of the alerts touched: as they were read
+        self._dirty: dict[str, set[str]] = defaultdict(set)
+        self._opened: list[RiskAlert] = []
+        self._found: list[RiskAlertHit] = []
+        self._retired: dict[HitState, list[int]] = defaultdict(list)
+        self._calendar: WorkCalendar | None = None
+
+    def know(self, alerts: Iterable[RiskAlert]) -> None:
+        """Further alerts of the subject, that may have no hits."""
+        for alert in alerts:
+            known = self._alerts.setdefault(alert.alert_id, alert)
+            if known.merge_slot is not None:
+                self._slots[known.merge_slot] = known
+
+    def _note_quiet(self, row: RiskAlertHit) -> None:
+        alert = row.alert
+        if row.alert_version is None or row.state == HitState.SUPERSEDED:
+            return
+        if alert.quiet_until is None or alert.quiet_until <= self.at:
+            return
+        best = self._quiet.get((row.rule_id, row.product_id))
+        if best is None or _newest_disposed(row) > _newest_disposed(best):
+            self._quiet[(row.rule_id, row.product_id)] = row
+
+    # --- questions ---
+
+    def live(self) -> list[RiskAlertHit]:
+        """The live hits that were read, or found since."""
+        return [row for rows in self._live.values() for row in rows]
+
+    def live_of(self, alert: RiskAlert) -> Sequence[RiskAlertHit]:
+        """An open alert's live hits, in the order in which they were found."""
+        return self._live[alert.alert_id]
+
+    def holder(self, anchor: str) -> RiskAlertHit | None:
+        return self._anchors.get(anchor)
+
+    def in_slot(self, slot: str) -> RiskAlert | None:
+        return self._slots.get(slot)
+
+    def quieted_by(self, rule_id: str, product_id: str) -> RiskAlert | None:
+        """The alert of the newest disposition that asked for quiet about this rule and product."""
+        row = self._quiet.get((rule_id, product_id))
+        return row.alert if row is not None else None
+
+    def next_revision(self, rule_id: str, evidence_key: str) -> int:
+        return self._revisions.get((rule_id, evidence_key), 0) + 1
+
+    def confirmed_rules(self, alert: RiskAlert) -> set[str]:
+        """The rules of the customer's other alerts that were confirmed lately."""
+        if not alert.customer_id:
+            return set()
+        since = self.at - CONFIRMED_WITHIN
+        return {
+            rule
+            for other in self._alerts.values()
+            if other is not alert and other.confirmed_at is not None and other.confirmed_at >= since
+            for rule in other.rule_ids
+        }
+
+    def calendar_for(self, alert: RiskAlert) -> WorkCalendar:
+        """The holidays, where the alert's limits need them. One query a change."""
+        if limits_of(score=alert.score, alert_type=alert.alert_type).wall_clock:
+            return WorkCalendar()
+        return self.calendar()
+
+    def calendar(self) -> WorkCalendar:
+        if self._calendar is None:
+            self._calendar = work_calendar(tenant=self.tenant)
+        return self._calendar
+
+    # --- changes, in memory ---
+
+    def touch(self, alert_id: str) -> RiskAlert:
+        """An alert that the change rests on: it is locked, and must be as it was read, when that is written."""
+        alert = self._alerts[alert_id]
+        if alert not in self._opened:
+            self._was.setdefault(alert_id, tuple(getattr(alert, name) for name in _WATCHED))
+        return alert
+
+    def save(self, alert: RiskAlert, columns: Iterable[str]) -> None:
+        if alert not in self._opened:
+            self._dirty[alert.alert_id].update(columns)
+
+    def free_slot(self, alert: RiskAlert) -> None:
+        """No further hit joins it."""
+        if alert.merge_slot is not None:
+            self._slots.pop(alert.merge_slot, None)
+        alert.merge_slot = None
+        self.save(alert, ["merge_slot"])
+
+    def open(self, alert: RiskAlert) -> None:
+        self._opened.append(alert)
+        self._alerts[alert.alert_id] = alert
+        if alert.merge_slot is not None:
+            self._slots[alert.merge_slot] = alert
+
+    def retire(self, row: RiskAlertHit, to: HitState) -> None:
+        """Takes a hit out of the living."""
+        self._live[row.alert_id].remove(row)
+        self._retired[to].append(row.pk)
+        row.state, row.live_key = to, None
+
+    def add(self, row: RiskAlertHit) -> None:
+        """A new live hit."""
+        self._found.append(row)
+        self._live[row.alert_id].append(row)
+        if row.anchor is not None:
+            self._anchors[row.anchor] = row
+
+    # --- the change, written ---
+
+    def write(self) -> None:
+        """Call it inside a transaction. Errors: Changed, IntegrityError: somebody else wrote first.
+
+        Cost: 1 query for the alerts touched, 1 for each of them that changed, 1 for each way in which hits went, 1
+        INSERT for alerts, 1 for hits, and those of `Effects`.
+        """
+        if self._was:
+            locked = RiskAlert.objects.select_for_update().filter(pk__in=self._was).order_by("pk")
+            if {row[0]: row[1:] for row in locked.values_list("pk", *_WATCHED)} != self._was:
+                raise Changed("an alert changed meanwhile; read it again")
+        for state, keys in self._retired.items():
+            gone = RiskAlertHit.objects.filter(pk__in=keys, state=HitState.LIVE).update(state=state, live_key=None)
+            if gone != len(keys):
+                raise Changed("another scanner has revised a finding; read it again")
+        for alert_id, columns in self._dirty.items():
+            self._alerts[alert_id].save(update_fields=columns)
+        insert_all(self._opened)
+        insert_all(self._found)
+        self.effects.write()
+
+
+def _newest_disposed(row: RiskAlertHit) -> tuple[bool, datetime | None, int]:
+    disposed = row.alert.disposed_at
+    return (disposed is not None, disposed, row.pk)
