@@ -9,7 +9,7 @@ import ast
 import hashlib
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal
@@ -385,11 +385,9 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "memory.sessions.admin:_looked_at": (message_looked_at,),
     "risk.calendar.services:tell_change": (holiday_saved, campaign_deleted),
     "risk.conduct.services:report_trade_request": (trade_reported,),
-    "risk.alerts.settling:_audit": (alert_opened,),
     "risk.alerts.acting:move": (alert_claimed,),
     "risk.alerts.acting:record_refused": (alert_act_refused,),
-    "risk.alerts.levels:record_level": (alert_escalated,),
-    "risk.alerts.levels:record_woken": (alert_woken,),
+    "risk.alerts.effects:Effects.write": (alert_opened, alert_escalated, alert_woken),
     "risk.console.customers.views:_record_view": (customer_looked_at,),
     "risk.console.admin:RiskAlertAdmin.change_view": (alert_looked_at,),
 }
@@ -408,10 +406,13 @@ def contents() -> dict[str, str]:
     return found
 
 
+RECORDERS = ("record", "record_all")
+
+
 def recorder() -> str:
-    """Who called `record`, as in the table."""
+    """Who called `record` or `record_all`, as in the table."""
     frame = sys._getframe()
-    while frame.f_code.co_name != "record":
+    while frame.f_code.co_name not in RECORDERS:
         assert frame.f_back is not None
         frame = frame.f_back
     assert frame.f_back is not None
@@ -434,7 +435,11 @@ def test_without_the_row_nothing_is_done(
         tried.append(recorder())
         raise IntegrityError("no rows today")
 
+    def all_refused(rows: Sequence[AuditLog]) -> None:
+        refused(rows[0])
+
     monkeypatch.setattr(AuditLog, "save", refused)
+    monkeypatch.setattr("guard.audit.services.insert_all", all_refused)
     done: Any = None
     with suppress(DatabaseError, CommandError):
         done = act()
@@ -452,7 +457,7 @@ def test_every_place_that_records_is_in_the_table() -> None:
 
 
 def places() -> set[str]:
-    """Functions outside of the audit's own services that call `record`."""
+    """Functions outside of the audit's own services that call `record` or `record_all`."""
     found: set[str] = set()
     for top in ("guard", "memory", "risk", "config"):
         for path in (PROJECT / top).rglob("*.py"):
@@ -461,7 +466,7 @@ def places() -> set[str]:
             if any(
                 isinstance(node, ast.ImportFrom)
                 and node.module == "guard.audit.services"
-                and any(name.name == "record" for name in node.names)
+                and any(name.name in RECORDERS for name in node.names)
                 for node in ast.walk(tree)
             ):
                 _look(tree, module, "", found)
@@ -473,6 +478,6 @@ def _look(node: ast.AST, module: str, where: str, found: set[str]) -> None:
         inner = where
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inner = f"{where}.{child.name}".lstrip(".")
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "record":
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in RECORDERS:
             found.add(f"{module}:{inner}")
         _look(child, module, inner, found)
