@@ -247,6 +247,7 @@ CELERY_BEAT_SCHEDULE = {
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
     "escalate-alerts": {"task": "risk.alerts.escalate", "schedule": 10.0, "options": {"expires": 30}},
     "scan-conduct": {"task": "risk.conduct.scan", "schedule": 5.0, "options": {"expires": 30}},
+    "run-backtests": {"task": "risk.rules.backtests", "schedule": 2.0, "options": {"expires": 5}},
 }
 CELERY_TIMEZONE = "UTC"
 

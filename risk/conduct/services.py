@@ -396,10 +396,11 @@ def _spans(claim: _Claim, params: Any) -> list[Span]:
         rows = TradeRequest.objects.filter(tenant=claim.tenant, advisor_id=claim.advisor_id)
         rows = rows.filter(traded_at__gt=since, traded_at__lte=until + lasting)
         days.extend((business_date(at), business_date(at)) for at in rows.values_list("at", flat=True))
-    return list(_pieces(days))
+    return list(pieces(days))
 
 
-def _pieces(days: Iterable[tuple[date, date]]) -> Iterable[Span]:
+def pieces(days: Iterable[tuple[date, date]]) -> Iterable[Span]:
+    """Days from first to last, joined where they meet, in spans of at most SPAN_DAYS."""
     joined: list[list[date]] = []
     for first, last in sorted(days):
         if joined and first <= joined[-1][1] + timedelta(days=1):

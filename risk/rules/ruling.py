@@ -50,18 +50,7 @@ def ruling(*, tenant: str, modules: Mapping[str, Any] = MODULES) -> Ruling:
     A scanner reads this after its claim: who activates a version marks everybody in the same transaction, so what is
     judged by the older one is judged again.
     """
-    needed = set(modules) | {source for rule_id, (source, _names) in TAKEN_FROM.items() if rule_id in modules}
-    settled = (RuleStatus.ACTIVE, RuleStatus.SHADOW, RuleStatus.RETIRED)
-    by_rule: dict[str, list[RiskRule]] = defaultdict(list)
-    for row in RiskRule.objects.filter(tenant=tenant, status__in=settled).order_by("version"):
-        if row.rule_id in needed:
-            by_rule[row.rule_id].append(row)
-    figures = {rule_id: _last_figures(by_rule[rule_id]) for rule_id in needed}
-    active = {}
-    for rule_id in modules:
-        version = _version_in_force(by_rule[rule_id])
-        if version is not None:
-            active[rule_id] = with_taken(rule_with(rule_id, own(rule_id, figures[rule_id]), version), figures)
+    by_rule, figures, active = _read(tenant, modules)
     shadows = []
     for rule_id in modules:
         for row in by_rule[rule_id]:
@@ -74,6 +63,40 @@ def ruling(*, tenant: str, modules: Mapping[str, Any] = MODULES) -> Ruling:
     return Ruling(list(active.values()), shadows)
 
 
+def rules_on_trial(*, row: RiskRule) -> tuple[Rule, ...]:
+    """What would be judged with a version in force: the rule (none if it is off), and those that take figures from it.
+
+    row: need not be stored. One query. Errors: as `trial`.
+    """
+    _by_rule, figures, active = _read(row.tenant, ALL_MODULES)
+    return trial(row, active.values(), figures)
+
+
+def takers_of(rule_id: str) -> set[str]:
+    """The rules that take figures from this one."""
+    return {taker for taker, (source, _names) in TAKEN_FROM.items() if source == rule_id}
+
+
+_Rows = dict[str, list[RiskRule]]
+
+
+def _read(tenant: str, modules: Mapping[str, Any]) -> tuple[_Rows, dict[str, dict[str, Any]], dict[str, Rule]]:
+    """Versions that count, in order, by rule; the figures of each rule as stored; the rules in force."""
+    needed = set(modules) | {source for rule_id, (source, _names) in TAKEN_FROM.items() if rule_id in modules}
+    settled = (RuleStatus.ACTIVE, RuleStatus.SHADOW, RuleStatus.RETIRED)
+    by_rule: _Rows = defaultdict(list)
+    for row in RiskRule.objects.filter(tenant=tenant, status__in=settled).order_by("version"):
+        if row.rule_id in needed:
+            by_rule[row.rule_id].append(row)
+    figures = {rule_id: _last_figures(by_rule[rule_id]) for rule_id in needed}
+    active = {}
+    for rule_id in modules:
+        version = _version_in_force(by_rule[rule_id])
+        if version is not None:
+            active[rule_id] = with_taken(rule_with(rule_id, own(rule_id, figures[rule_id]), version), figures)
+    return by_rule, figures, active
+
+
 def trial(row: RiskRule, active: Any, figures: Mapping[str, Mapping[str, Any]]) -> tuple[Rule, ...]:
     """The rule with a version's figures, and the rules in force as they would then be.
 
@@ -81,8 +104,7 @@ def trial(row: RiskRule, active: Any, figures: Mapping[str, Mapping[str, Any]]) 
     """
     trialled = {**figures, row.rule_id: row.params}
     rules = [with_taken(rule_with(row.rule_id, own(row.rule_id, row.params), row.version), trialled)]
-    takers = {taker for taker, (source, _names) in TAKEN_FROM.items() if source == row.rule_id}
-    rules.extend(with_taken(rule, trialled) for rule in active if rule.rule_id in takers)
+    rules.extend(with_taken(rule, trialled) for rule in active if rule.rule_id in takers_of(row.rule_id))
     return tuple(rules) if row.is_on else tuple(rules[1:])
 
 

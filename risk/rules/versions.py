@@ -58,7 +58,7 @@ class InForce:
 def in_force(*, tenant: str, rule_id: str) -> InForce:
     """Errors: RULE_NOT_FOUND for a rule that does not exist. One query."""
     check_rule(rule_id)
-    return _in_force(list(RiskRule.objects.filter(tenant=tenant, rule_id=rule_id)), rule_id)
+    return in_force_of(list(RiskRule.objects.filter(tenant=tenant, rule_id=rule_id)), rule_id)
 
 
 def complete(rule_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def draft_version(
 
     def work() -> RiskRule:
         rows = _locked(tenant, rule_id)
-        now_in_force = _in_force(rows, rule_id)
+        now_in_force = in_force_of(rows, rule_id)
         base = now_in_force.figures if base_version is None else _figures_of_version(rows, rule_id, base_version)
         figures = _checked(rule_id, base, params, is_on, now_in_force)
         last = RiskRule.objects.filter(tenant=tenant, rule_id=rule_id).aggregate(last=Max("version"))["last"]
@@ -135,7 +135,7 @@ def edit_draft(
 
     def work() -> RiskRule:
         rows, draft = _locked_one(tenant, row, revision, (RuleStatus.DRAFT,), "edited")
-        now_in_force = _in_force(rows, draft.rule_id)
+        now_in_force = in_force_of(rows, draft.rule_id)
         figures = _checked(draft.rule_id, draft.params, params, is_on, now_in_force)
         before, text = complete(draft.rule_id, draft.params), _reason(reason)
         if (figures, is_on, text) == (before, draft.is_on, draft.reason):
@@ -171,7 +171,7 @@ def put_in_shadow(*, tenant: str, pk: int, revision: int, by: User) -> RiskRule:
         other = next((one for one in rows if one.status == RuleStatus.SHADOW), None)
         if other is not None:
             raise DomainError("RULE_STATUS", f"version {other.version} is in shadow; drop it or activate it first")
-        now_in_force = _in_force(rows, draft.rule_id)
+        now_in_force = in_force_of(rows, draft.rule_id)
         _checked(draft.rule_id, draft.params, {}, draft.is_on, now_in_force)
         _move(draft, RuleStatus.SHADOW, shadow_slot=draft.rule_id, shadowed_at=now())
         _tell(draft, Decision.SHADOWED, by, now_in_force)
@@ -197,7 +197,7 @@ def activate(*, tenant: str, pk: int, revision: int, seen_version: int | None, b
         rows, draft = _locked_one(tenant, row, revision, OPEN, "activated")
         if by.pk in {*draft.editors, draft.created_by_id, draft.edited_by_id}:
             raise DomainError("RULE_OWN_VERSION", "you have set figures of this version: somebody else activates it")
-        now_in_force = _in_force(rows, draft.rule_id)
+        now_in_force = in_force_of(rows, draft.rule_id)
         if now_in_force.version != seen_version:
             _since_then(f"version {now_in_force.version} is in force now, not {seen_version}", draft)
         figures = _checked(draft.rule_id, draft.params, {}, draft.is_on, now_in_force)
@@ -311,7 +311,8 @@ def _move(row: RiskRule, to: RuleStatus, **changes: Any) -> None:
         setattr(row, name, value)
 
 
-def _in_force(rows: list[RiskRule], rule_id: str) -> InForce:
+def in_force_of(rows: list[RiskRule], rule_id: str) -> InForce:
+    """As `in_force`, from all versions of the rule in the tenant."""
     held = [row for row in rows if row.status in (RuleStatus.ACTIVE, RuleStatus.RETIRED)]
     held.sort(key=lambda row: (row.status == RuleStatus.ACTIVE, row.version))
     if not held:
@@ -335,16 +336,21 @@ def _checked(
     rule_id: str, base: Mapping[str, Any], params: Mapping[str, Any], is_on: bool, now_in_force: InForce
 ) -> dict[str, Any]:
     """The complete figures. Errors: INVALID_REQUEST, RULE_UNCHANGED."""
-    source, taken = TAKEN_FROM.get(rule_id, ("", frozenset()))
-    if strangers := sorted(taken & set(params)):
-        why = f"is {source}'s: change it there, and {rule_id} follows"
-        told = "; ".join(f"parameter {name} {why}" for name in strangers)
-        raise DomainError("INVALID_REQUEST", told, fields=dict.fromkeys(strangers, why))
+    refuse_taken(rule_id, params)
     figures = complete(rule_id, {**own(rule_id, base), **params})
     if (figures, is_on) == (now_in_force.figures, now_in_force.is_on):
         what = f"version {now_in_force.version}, which is in force" if now_in_force.version else "what is in force"
         raise DomainError("RULE_UNCHANGED", f"nothing differs from {what}")
     return figures
+
+
+def refuse_taken(rule_id: str, params: Mapping[str, Any]) -> None:
+    """Errors: INVALID_REQUEST for figures that another rule has, and this one takes from it."""
+    source, taken = TAKEN_FROM.get(rule_id, ("", frozenset()))
+    if strangers := sorted(taken & set(params)):
+        why = f"is {source}'s: change it there, and {rule_id} follows"
+        told = "; ".join(f"parameter {name} {why}" for name in strangers)
+        raise DomainError("INVALID_REQUEST", told, fields=dict.fromkeys(strangers, why))
 
 
 def _reason(text: str) -> str:
