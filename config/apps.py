@@ -1,4 +1,6 @@
 from django.apps import AppConfig, apps
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models.signals import post_migrate
 
 
@@ -8,7 +10,14 @@ class ConfigConfig(AppConfig):
     name = "config"
 
     def ready(self) -> None:
+        from config import retention_registry
+        from config.base.retention import faults
         from guard.access.roles import ensure_roles
+
+        retention_registry.load()
+        said = faults(settings.RETENTION)
+        if said:
+            raise ImproperlyConfigured("; ".join(said))
 
         # `risk` is the last app with tables: by its post_migrate every permission exists. (Django sends none for an
         # app without tables, such as this one.)

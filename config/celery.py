@@ -47,7 +47,7 @@ app.set_default()
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(
     [
-        *("guard", "guard.audit"),
+        *("config", "guard", "guard.audit"),
         *("guard.admission", "memory.sessions", "memory.profiles", "memory.core", "memory.erasure"),
         *("risk.rules", "risk.alerts", "risk.conduct", "risk.feed"),
     ]

@@ -67,6 +67,19 @@ def envlimits(name: str, default: int, *, names: tuple[str, ...], low: int, high
     return values
 
 
+def envnumbers(name: str, *, low: int, high: int) -> dict[str, int]:
+    """Names with a number each, `alpha=30,beta=90`; empty where unset. Errors: ImproperlyConfigured."""
+    values: dict[str, int] = {}
+    for part in envlist(name):
+        who, _equals, raw = (piece.strip() for piece in part.partition("="))
+        if not who or not re.fullmatch("[0-9]{1,9}", raw) or not low <= int(raw) <= high:
+            raise ImproperlyConfigured(f"{name}: {part!r} is not a name = a whole number from {low} to {high}")
+        if who in values:
+            raise ImproperlyConfigured(f"{name}: {who} is given twice")
+        values[who] = int(raw)
+    return values
+
+
 def envlist(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 

@@ -26,6 +26,7 @@ check "import directions" .venv/bin/lint-imports
 check "migrations up to date" .venv/bin/python manage.py makemigrations --check --dry-run
 check "docs/redis-keys.md up to date" .venv/bin/python manage.py keys --fresh
 check "docs/errors.md up to date" .venv/bin/python manage.py errors_doc --fresh
+check "docs/retention.md up to date" .venv/bin/python manage.py prune --fresh
 check "deployment settings" .venv/bin/python manage.py check
 
 if [ ${#failed[@]} -gt 0 ]; then

@@ -285,7 +285,7 @@ class ProfileChange(models.Model):
 
 
 class VersionQuerySet(models.QuerySet[Any]):
-    """Versions are written once: nothing updates them, and only an erasure deletes them."""
+    """Versions are written once: nothing updates them, and only an erasure or the end of their period deletes them."""
 
     def update(self, **kwargs: Any) -> int:
         raise TypeError("versions of profiles do not change")

@@ -35,7 +35,7 @@ def protect() -> None:
     )
 
 
-def _names(subject: Subject) -> list[str]:
+def names_of(subject: Subject) -> list[str]:
     """What a text may call the customer: the id, and each name that the core or l1 knows. Folded: a text is searched
     whatever its case. The core's facts stay, so a repeat finds the same names."""
     names = {subject.customer_id}
@@ -49,7 +49,7 @@ def _names(subject: Subject) -> list[str]:
 def _naming(subject: Subject, after: str = "") -> Iterator[tuple[str, bool]]:
     """Of each text after that id: its id, and whether it is the subject's. Looked at here, for databases fold text in
     ways of their own."""
-    names = [] if subject.whole_tenant else _names(subject)
+    names = [] if subject.whole_tenant else names_of(subject)
     texts = AnalyticsQueryText.objects.filter(tenant=subject.tenant, query_id__gt=after).order_by("query_id")
     for query_id, text in texts.values_list("query_id", "text").iterator(chunk_size=ROWS_A_STEP):
         folded = text.casefold()
