@@ -29,12 +29,12 @@ class Command(BaseCommand):
         every = min(60.0, max(0.05, options["every"]))
         try:
             while True:
-                result = publish()
+                result = publish(at_once=not options["loop"])
                 if not options["loop"] or result.published or result.stamped:
                     self._say(asdict(result), as_json=options["json"])
                 if not options["loop"]:
                     break
-                time.sleep(1.0 if result.away else every)
+                time.sleep(every)
         except KeyboardInterrupt:
             return
         if result.away:

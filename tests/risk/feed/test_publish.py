@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -265,6 +266,38 @@ def test_a_redis_that_hangs_costs_its_timeout_and_no_lock(own_redis_server, sett
     finally:
         own_redis_server.resume()
     base_redis.breaker.reset()
+    assert publish(at_once=True).published == 1
+
+
+@pytest.mark.django_db
+def test_while_redis_is_away_it_is_tried_less_and_less_often_and_rows_are_numbered(
+    own_redis_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[float] = []
+    at = [1000.0]
+
+    def send(*, tenant: str) -> int:
+        tries.append(at[0])
+        raise RedisUnavailable("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "send", send)
+        patch.setattr(services.time, "monotonic", lambda: at[0])
+        settle(make_hit())
+        assert publish().stamped == 1
+        while at[0] < 1030:
+            at[0] += 0.05
+            assert publish() == services.PublishResult(away=True)
+        gaps = [after - before for before, after in pairwise(tries)]
+        assert gaps[0] <= 0.15
+        assert all(later >= 1.3 for later in gaps[5:]), "2 s less the jitter"
+        assert max(gaps) <= services.BACKOFF_MOST + 0.1, "nobody waits longer for news"
+        settle(make_hit("T2", customer="C2"))
+        assert publish() == services.PublishResult(stamped=1, away=True)
+    # by hand it is tried at once, and what succeeds is tried again at once
+    call_command("publish_outbox")
+    assert rows() == [("default", 1, True), ("default", 2, True)]
+    settle(make_hit("T3", customer="C3"))
     assert publish().published == 1
 
 
