@@ -26,23 +26,25 @@ MAX_FINDINGS = 12
 # Short names of the sources (RISK.md).
 SUITABILITY_MEASURES = gettext_lazy("Measures on the Suitability of Securities and Futures Investors")
 PRODUCT_MEASURES = gettext_lazy("Measures on the Suitability of Financial Institutions' Products (2025 No. 7)")
+# Articles that were read in a published text; where none was at hand the act alone is named, for a wrong number in a
+# case file is worse than none.
 BASIS: dict[str, tuple[Any, str]] = {
-    "suitability_mismatch": (SUITABILITY_MEASURES, "18, 19"),
+    "suitability_mismatch": (SUITABILITY_MEASURES, ""),
     "suitability_lowest": (SUITABILITY_MEASURES, "22"),
-    "suitability_confirmed": (SUITABILITY_MEASURES, "19"),
+    "suitability_confirmed": (SUITABILITY_MEASURES, ""),
     "assessment_missing": (PRODUCT_MEASURES, ""),
     "assessment_expired": (PRODUCT_MEASURES, ""),
     "concentration": (PRODUCT_MEASURES, ""),
     "large_amount": (reporting.LARGE_AMOUNT_MEASURES, "5, 6"),
     "structuring": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
-    "churning_turnover": (trading.SECURITIES_LAW, "57"),
-    "churning_cost": (trading.SECURITIES_LAW, "57"),
+    "churning_turnover": (trading.SECURITIES_LAW, ""),
+    "churning_cost": (trading.SECURITIES_LAW, ""),
     "dormant_reactivated": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
     "fast_in_out": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
     "size_outlier": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
     "odd_hour": (reporting.LARGE_AMOUNT_MEASURES, "11, 12"),
     "elderly_high_risk": (PRODUCT_MEASURES, ""),
-    "first_complex": (SUITABILITY_MEASURES, "20, 25"),
+    "first_complex": (SUITABILITY_MEASURES, "25"),
     "assessment_upgraded": (PRODUCT_MEASURES, ""),
     "assessment_shopping": (PRODUCT_MEASURES, ""),
 }

@@ -51,7 +51,7 @@ def test_the_page_tells_why_with_figures_limit_version_and_law() -> None:
     assert "Sold F0101 of risk level R4 to an ordinary investor assessed C2" in text
     assert "63.45 % of the customer&#x27;s assets of ¥812,400.55 are in this product; the limit is 40 %." in text
     assert "rule version 4" in text
-    assert "Measures on the Suitability of Securities and Futures Investors, art. 18, 19" in text
+    assert "Measures on the Suitability of Securities and Futures Investors" in text
     assert "no product above R3" in text
     assert "350,000.00 CNY" in text
     assert "王**" in text

@@ -34,7 +34,7 @@ def test_churning_is_told_with_both_measures_their_limits_and_the_law() -> None:
         "Fees of ¥30,000.00 in 365 days, against ¥100,000.00 held on average at month-ends, cost 30 % a year; the "
         "limit is 20 %."
     )
-    assert turned.basis == "Securities Law (2019), art. 57"
+    assert turned.basis == "Securities Law (2019)"
     figures = dict(turned.figures)
     assert figures["turnover a year / limit"] == "6 / 6"
     assert figures["cost a year / limit"] == "30 % / 20 %"
