@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -79,8 +80,7 @@ def _keep(
     active: Sequence[Hit],
 ) -> None:
     try:
-        with transaction.atomic():  # a savepoint where a caller has a transaction: a failure is no failure of theirs
-            _store(tenant, shadow, kept, sides(shadow, judged(shadow), active))
+        _store(tenant, shadow, kept, sides(shadow, judged(shadow), active))
     except DatabaseError:
         logger.exception("a version in shadow could not be kept")
         _count_failure(shadow)
@@ -112,45 +112,70 @@ def sides(shadow: Shadow, judged: Iterable[Hit], active: Iterable[Hit]) -> Found
 
 
 def _store(tenant: str, shadow: Shadow, kept: Mapping[str, Any], found: Found) -> None:
+    if not _changes(kept, found):
+        return
+
     def work() -> None:
+        # A savepoint where a caller has a transaction: a failure here is none of theirs.
         with transaction.atomic():
-            _store_once(tenant, shadow, kept, found)
+            _write(tenant, shadow, found, _changes(kept, found))
 
     # Two scans of one customer at once: the unique key refuses the second, which reads again.
     retry_conflicts(work, also=(IntegrityError,))
 
 
-def _store_once(tenant: str, shadow: Shadow, kept: Mapping[str, Any], found: Found) -> None:
+@dataclass
+class _Changes:
+    """new: keys without a row. others: rows that say something else. gone: rows of what nobody finds any more."""
+
+    new: list[tuple[str, str]]
+    others: list[ShadowHit]
+    gone: list[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.others or self.gone)
+
+
+def _changes(kept: Mapping[str, Any], found: Found) -> _Changes:
+    """One query."""
     there = {(row.found_by, row.evidence_key): row for row in ShadowHit.objects.filter(**kept)}
+    return _Changes(
+        [key for key in found if key not in there],
+        [row for key, row in there.items() if key in found and _differs(row, _values(*found[key]))],
+        [row.pk for key, row in there.items() if key not in found and row.state == ShadowState.LIVE],
+    )
+
+
+def _values(hit: Hit, side: str) -> dict[str, Any]:
+    return {
+        **{name: getattr(hit, name) for name in _KEPT},
+        "subtypes": list(hit.subtypes),
+        "figures": dict(hit.figures),
+        "side": side,
+        "state": ShadowState.LIVE,
+    }
+
+
+def _write(tenant: str, shadow: Shadow, found: Found, changes: _Changes) -> None:
     moment = now()
-    new = []
-    for key, (hit, side) in found.items():
-        values = {
-            **{name: getattr(hit, name) for name in _KEPT},
-            "subtypes": list(hit.subtypes),
-            "figures": dict(hit.figures),
-            "side": side,
-            "state": ShadowState.LIVE,
-        }
-        row = there.get(key)
-        if row is None:
-            new.append(
-                ShadowHit(
-                    tenant=tenant,
-                    rule_id=shadow.pk,
-                    found_by=hit.rule_id,
-                    evidence_key=hit.evidence_key,
-                    customer_id=hit.customer_id,
-                    first_seen=moment,
-                    changed_at=moment,
-                    **values,
-                )
-            )
-        elif _differs(row, values):
-            ShadowHit.objects.filter(pk=row.pk).update(**values, changed_at=moment)
-    gone = [row.pk for key, row in there.items() if key not in found and row.state == ShadowState.LIVE]
-    if gone:
-        ShadowHit.objects.filter(pk__in=gone).update(state=ShadowState.WITHDRAWN, changed_at=moment)
+    for row in changes.others:
+        values = _values(*found[row.found_by, row.evidence_key])
+        ShadowHit.objects.filter(pk=row.pk).update(**values, changed_at=moment)
+    if changes.gone:
+        ShadowHit.objects.filter(pk__in=changes.gone).update(state=ShadowState.WITHDRAWN, changed_at=moment)
+    new = [
+        ShadowHit(
+            tenant=tenant,
+            rule_id=shadow.pk,
+            found_by=found[key][0].rule_id,
+            evidence_key=found[key][0].evidence_key,
+            customer_id=found[key][0].customer_id,
+            first_seen=moment,
+            changed_at=moment,
+            **_values(*found[key]),
+        )
+        for key in changes.new
+    ]
     ShadowHit.objects.bulk_create(new, 200)
 
 
