@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from django.db import DEFAULT_DB_ALIAS
 
+from tests.choosing import put_long_files_first, uses_database
 from tests.emptying import Emptier, teardown
 from tests.own_database import OwnDatabase
 from tests.services import MariaDB, RedisServer, temporary_directory
@@ -35,14 +37,30 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is marked `mariadb` needs it, also where somebody runs one file on SQLite."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--uses-database",
+        action="store_true",
+        help="only tests that use a database: the others give the same answer on each, and run in one run only",
+    )
+
+
+@pytest.hookimpl(trylast=True)  # pytest-django has an order of its own
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked `mariadb` needs it, also where somebody runs one file on SQLite; `--uses-database`; and where
+    workers take files, the files that take longest are taken first, so that none of them is left alone at the end."""
     from django.conf import settings
 
     if settings.DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         for item in items:
             if item.get_closest_marker("mariadb"):
                 item.add_marker(pytest.mark.skip(reason="needs MariaDB; make test runs it there"))
+    if config.getoption("uses_database"):
+        without = [item for item in items if not uses_database(item)]
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if uses_database(item)]
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        put_long_files_first(items)
 
 
 @pytest.fixture(autouse=True)
