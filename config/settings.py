@@ -245,8 +245,8 @@ CELERY_BEAT_SCHEDULE = {
     "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
     "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
     "prune-guard": {"task": "guard.prune", "schedule": 600.0, "options": {"expires": 300}},
-    # From 2 to 5 in the morning in China, when nobody works; each goes on where the last one ended.
-    "prune": {"task": "config.prune", "schedule": crontab(minute="*/15", hour="18-20"), "options": {"expires": 600}},
+    # From 2 to 5 in the morning in China, when nobody works; what one run leaves the next one takes.
+    "prune": {"task": "config.prune", "schedule": crontab(minute="*/10", hour="18-20"), "options": {"expires": 300}},
     "tell-budgets": {"task": "guard.admission.tell_budgets", "schedule": 0.5, "options": {"expires": 5}},
     "sweep-blocks": {"task": "guard.admission.sweep", "schedule": 5.0, "options": {"expires": 15}},
     "scan-trades": {"task": "risk.rules.scan", "schedule": 5.0, "options": {"expires": 30}},
@@ -320,7 +320,8 @@ GUARD_HISTORY_DAYS = envint("GUARD_HISTORY_DAYS", 400, low=31)
 # For how many days rows are kept where it is not as docs/retention.md says: `alert_outbox=30,analytics_query_text=90`.
 # Fewer than the law asks for are refused at start (config/apps.py).
 RETENTION = envnumbers("RETENTION", low=1, high=36_525)
-PRUNE_SECONDS = envint("PRUNE_SECONDS", 300, low=1, high=3600)  # of one run of the nightly task
+# Of one run of the nightly task, of which there are 18: it takes turns with the erasures and escalations of its queue.
+PRUNE_SECONDS = envint("PRUNE_SECONDS", 30, low=1, high=300)
 # Requests with an Idempotency-Key: for how long an answer is kept for repeats, and how long a key stays taken when its
 # holder died (a working one renews it).
 IDEMPOTENCY_KEPT_SECONDS = envint("IDEMPOTENCY_KEPT_SECONDS", 86_400, low=60, high=30 * 86_400)

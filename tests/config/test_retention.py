@@ -77,6 +77,7 @@ def test_a_table_is_spoken_of_once() -> None:
 
 def test_beat_prunes_at_night_and_drops_what_waited() -> None:
     entry = app.conf.beat_schedule["prune"]
+    app.loader.import_default_modules()
     assert entry["task"] in app.tasks
     assert entry["options"]["expires"] <= 900
     assert AuditLog._meta.db_table not in {rule.name for rule in registered() if rule.prunable}
