@@ -169,7 +169,9 @@ def _mount() -> None:
     from memory.profiles.snapshots.api import router as snapshots
     from memory.sessions.api import router as sessions
     from risk.alerts.api import router as alerts
+    from risk.alerts.listing import router as alert_list
     from risk.conduct.api import router as conduct
+    from risk.rules.api import router as rules
 
     api.add_router("", tokens)
     api.add_router("", admissions)
@@ -180,6 +182,8 @@ def _mount() -> None:
     api.add_router("", drafts)
     api.add_router("", queries)
     api.add_router("", conduct)
+    api.add_router("", rules)
+    api.add_router("", alert_list)
     api.add_router("", alerts)
 
 

@@ -25,7 +25,8 @@ from memory.core.models import (
 Fact = TypeVar("Fact")
 
 
-def _facts(kind: type[Fact], queryset: Any) -> Iterator[Fact]:
+def facts_of(kind: type[Fact], queryset: Any) -> Iterator[Fact]:
+    """The rows of a queryset as frozen values. One query."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return (kind(*row) for row in queryset.values_list(*names).iterator(chunk_size=5000))
 
@@ -66,7 +67,7 @@ def customer(*, tenant: str, customer_id: str, at: datetime | None = None) -> Cu
 def customers(*, tenant: str, customer_ids: Iterable[str], at: datetime | None = None) -> dict[str, CustomerFact]:
     """The rows in force of many customers, by id. One query."""
     rows = CoreCustomer.objects.filter(tenant=tenant, customer_id__in=set(customer_ids), valid_from__lte=at or now())
-    return {fact.customer_id: fact for fact in _facts(CustomerFact, rows.order_by("valid_from"))}
+    return {fact.customer_id: fact for fact in facts_of(CustomerFact, rows.order_by("valid_from"))}
 
 
 def product(*, tenant: str, product_id: str, at: datetime | None = None) -> ProductFact | None:
@@ -77,14 +78,14 @@ def product(*, tenant: str, product_id: str, at: datetime | None = None) -> Prod
 def products(*, tenant: str, product_ids: Iterable[str], at: datetime | None = None) -> dict[str, ProductFact]:
     """The rows in force of many products, by id. One query."""
     rows = CoreProduct.objects.filter(tenant=tenant, product_id__in=set(product_ids), valid_from__lte=at or now())
-    return {fact.product_id: fact for fact in _facts(ProductFact, rows.order_by("valid_from"))}
+    return {fact.product_id: fact for fact in facts_of(ProductFact, rows.order_by("valid_from"))}
 
 
 def product_histories(*, tenant: str, product_ids: Iterable[str]) -> dict[str, list[ProductFact]]:
     """All rows of many products, oldest first, by id. One query."""
     found: dict[str, list[ProductFact]] = defaultdict(list)
     rows = CoreProduct.objects.filter(tenant=tenant, product_id__in=set(product_ids)).order_by("valid_from")
-    for fact in _facts(ProductFact, rows):
+    for fact in facts_of(ProductFact, rows):
         found[fact.product_id].append(fact)
     return dict(found)
 
@@ -92,7 +93,7 @@ def product_histories(*, tenant: str, product_ids: Iterable[str]) -> dict[str, l
 def customer_history(*, tenant: str, customer_id: str) -> list[CustomerFact]:
     """All rows of the customer, oldest first. One query."""
     rows = CoreCustomer.objects.filter(tenant=tenant, customer_id=customer_id)
-    return list(_facts(CustomerFact, rows.order_by("valid_from")))
+    return list(facts_of(CustomerFact, rows.order_by("valid_from")))
 
 
 Dated = TypeVar("Dated", ProductFact, CustomerFact)
@@ -106,7 +107,7 @@ def in_force(history: Sequence[Dated], at: datetime) -> Dated | None:
 def assessments(*, tenant: str, customer_id: str) -> list[AssessmentFact]:
     """The customer's assessments, newest first. One query."""
     rows = CoreAssessment.objects.filter(tenant=tenant, customer_id=customer_id)
-    return list(_facts(AssessmentFact, rows.order_by("-assessed_at")))
+    return list(facts_of(AssessmentFact, rows.order_by("-assessed_at")))
 
 
 def positions(*, tenant: str, customer_id: str) -> list[PositionFact]:
@@ -124,13 +125,13 @@ def positions_as_of(*, tenant: str, customer_id: str, day: date | None = None) -
     rows = CorePosition.objects.filter(tenant=tenant, customer_id=customer_id)
     known = rows if day is None else rows.filter(as_of__lte=day)
     newest = known.order_by("-as_of").values("as_of")[:1]
-    return list(_facts(PositionFact, rows.filter(as_of=Subquery(newest)).order_by("product_id")))
+    return list(facts_of(PositionFact, rows.filter(as_of=Subquery(newest)).order_by("product_id")))
 
 
 def trades(*, tenant: str, trade_ids: Iterable[str]) -> dict[str, TradeFact]:
     """The final state (highest version) of these trades, by id. One query."""
     rows = CoreTrade.objects.filter(tenant=tenant, trade_id__in=set(trade_ids)).order_by("version")
-    return {fact.trade_id: fact for fact in _facts(TradeFact, rows)}
+    return {fact.trade_id: fact for fact in facts_of(TradeFact, rows)}
 
 
 def recent_trades(*, tenant: str, customer_id: str, limit: int = 50) -> list[TradeFact]:
@@ -159,42 +160,64 @@ def customers_facts(*, tenant: str, customer_ids: Iterable[str]) -> dict[str, Cu
     """
     ids = list(dict.fromkeys(customer_ids))
     own = CoreTrade.objects.filter(tenant=tenant, customer_id__in=ids)
-    versions: dict[str, list[TradeFact]] = defaultdict(list)
-    for trade in _facts(TradeFact, CoreTrade.objects.filter(tenant=tenant, trade_id__in=own.values("trade_id"))):
-        versions[trade.trade_id].append(trade)
+    trades = list(facts_of(TradeFact, CoreTrade.objects.filter(tenant=tenant, trade_id__in=own.values("trade_id"))))
+    positions = list(facts_of(PositionFact, CorePosition.objects.filter(tenant=tenant, customer_id__in=ids)))
+    in_play = {row.product_id for row in trades} | {row.product_id for row in positions}
+    return assembled(
+        ids,
+        trades,
+        facts_of(CustomerFact, CoreCustomer.objects.filter(tenant=tenant, customer_id__in=ids)),
+        facts_of(AssessmentFact, CoreAssessment.objects.filter(tenant=tenant, customer_id__in=ids)),
+        positions,
+        facts_of(ProductFact, CoreProduct.objects.filter(tenant=tenant, product_id__in=in_play)),
+    )
+
+
+def assembled(
+    ids: Sequence[str],
+    trades: Iterable[TradeFact],
+    customers: Iterable[CustomerFact],
+    assessments: Iterable[AssessmentFact],
+    positions: Iterable[PositionFact],
+    products: Iterable[ProductFact],
+) -> dict[str, CustomerRows]:
+    """Rows of several customers, told apart: by id, for each of `ids`."""
     wanted = set(ids)
+    versions: dict[str, list[TradeFact]] = defaultdict(list)
+    for trade in trades:
+        versions[trade.trade_id].append(trade)
     trades_by: dict[str, list[TradeFact]] = defaultdict(list)
     for rows in versions.values():
-        for customer_id in {row.customer_id for row in rows} & wanted:
-            trades_by[customer_id].extend(rows)
-    customers_by = _grouped(CustomerFact, CoreCustomer.objects.filter(tenant=tenant, customer_id__in=ids))
-    assessments_by = _grouped(AssessmentFact, CoreAssessment.objects.filter(tenant=tenant, customer_id__in=ids))
-    positions_by = _grouped(PositionFact, CorePosition.objects.filter(tenant=tenant, customer_id__in=ids))
-    named: dict[str, set[str]] = {
-        customer_id: {row.product_id for row in trades_by.get(customer_id, ())}
-        | {row.product_id for row in positions_by.get(customer_id, ())}
-        for customer_id in ids
-    }
+        if len(rows) == 1:
+            trades_by[rows[0].customer_id].append(rows[0])
+        else:
+            for customer_id in {row.customer_id for row in rows} & wanted:
+                trades_by[customer_id].extend(rows)
+    customers_by = _grouped(customers)
+    assessments_by = _grouped(assessments)
+    positions_by = _grouped(positions)
     products_by: dict[str, list[ProductFact]] = defaultdict(list)
-    in_play = set().union(*named.values()) if named else set()
-    for product_row in _facts(ProductFact, CoreProduct.objects.filter(tenant=tenant, product_id__in=in_play)):
+    for product_row in products:
         products_by[product_row.product_id].append(product_row)
-    return {
-        customer_id: CustomerRows(
+    found = {}
+    for customer_id in ids:
+        own_trades, own_positions = trades_by.get(customer_id, ()), positions_by.get(customer_id, ())
+        named = {row.product_id for row in own_trades}
+        named.update([row.product_id for row in own_positions])
+        found[customer_id] = CustomerRows(
             customer_id=customer_id,
             customers=tuple(customers_by.get(customer_id, ())),
             assessments=tuple(assessments_by.get(customer_id, ())),
-            positions=tuple(positions_by.get(customer_id, ())),
-            trades=tuple(trades_by.get(customer_id, ())),
-            products=tuple(row for product_id in sorted(named[customer_id]) for row in products_by[product_id]),
+            positions=tuple(own_positions),
+            trades=tuple(own_trades),
+            products=tuple(row for product_id in sorted(named) for row in products_by.get(product_id, ())),
         )
-        for customer_id in ids
-    }
+    return found
 
 
-def _grouped(kind: type[Fact], queryset: Any) -> Mapping[str, list[Fact]]:
+def _grouped(facts: Iterable[Fact]) -> Mapping[str, list[Fact]]:
     groups: dict[str, list[Fact]] = defaultdict(list)
-    for fact in _facts(kind, queryset):
+    for fact in facts:
         groups[fact.customer_id].append(fact)  # type: ignore[attr-defined]
     return groups
 

@@ -96,6 +96,30 @@ def settle_customer(
     unique keys and the alerts' versions decide, and the loser reads again and joins.
     Errors: ValueError for hits of another customer, of a rule outside `rule_ids`, or twice for one evidence key.
     """
+    return settle_and_read(
+        tenant=tenant,
+        customer_id=customer_id,
+        hits=hits,
+        final_trades=final_trades,
+        trace_id=trace_id,
+        rule_ids=rule_ids,
+        live=live,
+        beside=beside,
+    )[0]
+
+
+def settle_and_read(
+    *,
+    tenant: str,
+    customer_id: str,
+    hits: Sequence[Hit],
+    final_trades: Mapping[str, FinalTrade],
+    trace_id: str = "",
+    rule_ids: Collection[str] | None = None,
+    live: Sequence[RiskAlertHit] | None = None,
+    beside: Callable[[], object] | None = None,
+) -> tuple[SettleResult, Sequence[RiskAlertHit]]:
+    """As `settle_customer`, with the customer's live hits as they then stand. No query more."""
     wanted: dict[tuple[str, str], Hit] = {}
     for hit in hits:
         key = (hit.rule_id, hit.evidence_key)
@@ -114,7 +138,7 @@ def settle_customer(
     )
     # 1
     if live is not None and not settlement.differs(live):
-        return SettleResult(unchanged=len(wanted))
+        return SettleResult(unchanged=len(wanted)), live
     return settlement.run(live=Q(state=HitState.LIVE))
 
 
@@ -170,7 +194,7 @@ def settle_advisor(
         return SettleResult(unchanged=len(wanted))
     # Not all that was ever found about the advisor: these days', and whatever else stands in open alerts.
     these_days = Q(occurred_at__gte=since, occurred_at__lt=until)
-    return settlement.run(live=Q(state=HitState.LIVE) & (these_days | Q(alert__status__in=OPEN)))
+    return settlement.run(live=Q(state=HitState.LIVE) & (these_days | Q(alert__status__in=OPEN)))[0]
 
 
 @dataclass(frozen=True)
@@ -192,21 +216,23 @@ class _Settlement:
             key in stored and same_finding(stored[key], hit) for key, hit in self.wanted.items()
         )
 
-    def run(self, *, live: Q) -> SettleResult:
-        """Steps 1 to 4. live: which live hits to read."""
+    def run(self, *, live: Q) -> tuple[SettleResult, Sequence[RiskAlertHit]]:
+        """Steps 1 to 4. live: which live hits to read; they are given back as they then stand."""
         result = SettleResult()
         attempts = count()
         while True:
-            done, told, left = retry_conflicts(lambda: self._change(live, next(attempts)), also=(IntegrityError,))
+            done, told, left, standing = retry_conflicts(
+                lambda: self._change(live, next(attempts)), also=(IntegrityError,)
+            )
             result += done
             if told:
                 transaction.on_commit(partial(_hint, self.tenant, told), robust=True)
             if not left:
                 result.unchanged = len(self.wanted) - result.new - result.revised
-                return result
+                return result, standing
 
-    def _change(self, live: Q, attempt: int) -> tuple[SettleResult, list[tuple[Hit, str]], int]:
-        """One transaction's worth: what it did, of what to set hints, and how many changes are left."""
+    def _change(self, live: Q, attempt: int) -> tuple[SettleResult, list[tuple[Hit, str]], int, Sequence[RiskAlertHit]]:
+        """One transaction's worth: what it did, of what to set hints, how many changes are left, and what is live."""
         anchors = {anchor_of(hit) for hit in self.wanted.values()}
         slots = {slot for hit in self.wanted.values() if (slot := merge_slot_of(hit)) is not None}
         evidence = {hit.evidence_key for hit in self.wanted.values()}
@@ -232,7 +258,7 @@ class _Settlement:
                 cases.write()
                 if self.beside is not None:
                     self.beside()
-        return result, told, max(0, len(gone) + len(new) - SLICE)
+        return result, told, max(0, len(gone) + len(new) - SLICE), cases.live()
 
 
 def same_finding(row: RiskAlertHit, hit: Hit) -> bool:
