@@ -12,6 +12,7 @@ from django.conf import settings
 from config.base.ids import check_id
 
 KeyType = Literal["string", "hash", "list", "stream", "zset", "set", "pub/sub"]
+Server = Literal["state", "cache"]
 DEFAULT_TENANT = "default"
 
 _registry: dict[str, Key] = {}
@@ -26,6 +27,7 @@ class Key:
     optional_ttl: for streams that exist with and without one.
     scope: "tenant" keys take a segment for tenants other than `default`; "system" keys never do, nor do
         patterns that name `{tenant}` themselves.
+    server: where it is: REDIS_URL, or CACHE_REDIS_URL, which may evict it.
     on_loss: what happens when Redis loses it.
     """
 
@@ -36,6 +38,7 @@ class Key:
     readers: str
     on_loss: str
     scope: Literal["tenant", "system"] = "tenant"
+    server: Server = "state"
     free: tuple[str, ...] = ()
     # Fixed parts of the pattern that are one of a few words, for the check of a live server.
     _regex: re.Pattern[str] = field(init=False, repr=False, compare=False, default=re.compile(""))

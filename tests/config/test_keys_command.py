@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.core.management import call_command
 
 from config import key_registry
@@ -80,6 +82,60 @@ def test_each_fault_is_named(settings: Any) -> None:
     code, out, _error = keys_command("--check")
     assert code == 1
     assert "7 keys looked at, 7 not as declared" in out
+
+
+def test_the_cache_server_is_walked_too_and_each_finding_says_where(
+    own_redis_server: RedisServer, settings: Any, tmp_path: Path
+) -> None:
+    name = settings.REDIS_KEY_PREFIX
+    answer = f"{name}:cache:answer:default:{'a' * 64}"
+    cache_server = RedisServer(tmp_path / "cache").start()
+    try:
+        settings.CACHE_REDIS_URL = cache_server.url
+        cache = cache_server.client()
+        state().set(f"{name}:profile:l1:C-1", "{}", ex=600)
+        cache.set(answer, "{}", ex=3600)
+        cache.set(f"{name}:1:what-django-caches", "x", ex=60)
+        assert check() == (0, {})
+        _code, out, _error = keys_command("--check", "--json")
+        assert json.loads(out)["servers"] == {"REDIS_URL": 1, "CACHE_REDIS_URL": 1, "CHANNEL_REDIS_URL": 0}
+        cache.persist(answer)
+        cache.set(f"{name}:profile:l1:C-2", "{}", ex=600)
+        state().set(answer, "{}", ex=3600)
+        cache.set(f"{name}:who:knows", "1")
+        code, out, _error = keys_command("--check", "--json")
+        found = {
+            (one["server"], one["key"].removeprefix(f"{name}:"), one["fault"]) for one in json.loads(out)["findings"]
+        }
+        assert code == 1
+        assert found == {
+            ("CACHE_REDIS_URL", answer.removeprefix(f"{name}:"), "no TTL"),
+            ("CACHE_REDIS_URL", "profile:l1:C-2", "wrong server"),
+            ("CACHE_REDIS_URL", "who:knows", "unknown name"),
+            ("REDIS_URL", answer.removeprefix(f"{name}:"), "wrong server"),
+        }
+        cache_server.kill()
+        code, _out, error = keys_command("--check")
+        assert (code, "CACHE_REDIS_URL" in error) == (2, True)
+    finally:
+        cache_server.kill()
+
+
+def test_the_channels_server_holds_nothing_that_is_declared(settings: Any) -> None:
+    name = settings.REDIS_KEY_PREFIX
+    channels = redis.Redis.from_url(settings.CHANNEL_REDIS_URL)
+    for key in ("asgi:group:officers", "somebody:elses", "profile:l1:C-1"):
+        channels.set(f"{name}:{key}", "1", ex=60)
+    assert check() == (1, {"profile:l1:C-1": "wrong server"})
+
+
+def test_one_server_for_all_is_walked_once(settings: Any) -> None:
+    settings.CACHE_REDIS_URL = settings.CHANNEL_REDIS_URL = settings.REDIS_URL
+    state().set(f"{settings.REDIS_KEY_PREFIX}:profile:l1:C-1", "{}", ex=600)
+    state().set(f"{settings.REDIS_KEY_PREFIX}:cache:answer:default:{'a' * 64}", "{}", ex=600)
+    state().set(f"{settings.REDIS_KEY_PREFIX}:asgi:group:officers", "x", ex=600)
+    assert check() == (0, {})
+    assert "2 keys looked at, 0 not as declared (2 on REDIS_URL, CACHE" in keys_command("--check")[1]
 
 
 def test_names_that_are_no_text_and_prefixes_with_stars(settings: Any) -> None:

@@ -21,8 +21,9 @@ MOST_LINES = 200
 
 class Command(BaseCommand):
     help = (
-        "Prints the table of all Redis keys. --check walks the live state Redis below REDIS_KEY_PREFIX and lists what "
-        "is not as declared. Exit code 0 when clean, 1 when not, 2 when Redis is away."
+        "Prints the table of all Redis keys. --check walks the live Redis of REDIS_URL, CACHE_REDIS_URL and "
+        "CHANNEL_REDIS_URL below REDIS_KEY_PREFIX and lists what is not as declared, or where it does not belong. "
+        "Exit code 0 when clean, 1 when not, 2 when one of them is away."
     )
     requires_system_checks: list[str] = []
 
@@ -51,27 +52,30 @@ class Command(BaseCommand):
             self.stdout.write(text, ending="")
 
     def _check(self, keys: list[Any], *, as_json: bool) -> None:
-        client = redis.Redis.from_url(
-            settings.REDIS_URL,
-            socket_timeout=settings.REDIS_TIMEOUT,
-            socket_connect_timeout=settings.REDIS_TIMEOUT,
-        )
-        try:
-            looked_at, findings = key_registry.check_live(client, keys)
-        except RedisUnavailable as error:
-            self.stderr.write(f"keys: the state Redis (REDIS_URL) cannot be read: {error}")
-            sys.exit(2)
-        finally:
-            client.close()
-        if as_json:
-            self.stdout.write(
-                json.dumps({"keys": looked_at, "findings": [asdict(finding) for finding in findings]}, indent=2)
+        looked_at: dict[str, int] = {}
+        findings: list[key_registry.Finding] = []
+        for place in key_registry.places():
+            client = redis.Redis.from_url(
+                place.url, socket_timeout=settings.REDIS_TIMEOUT, socket_connect_timeout=settings.REDIS_TIMEOUT
             )
+            try:
+                looked_at[place.name], found = key_registry.check_live(client, keys, place)
+            except RedisUnavailable as error:
+                self.stderr.write(f"keys: the Redis of {place.name} cannot be read: {error}")
+                sys.exit(2)
+            finally:
+                client.close()
+            findings += found
+        total = sum(looked_at.values())
+        if as_json:
+            report = {"keys": total, "servers": looked_at, "findings": [asdict(finding) for finding in findings]}
+            self.stdout.write(json.dumps(report, indent=2))
         else:
             for finding in findings[:MOST_LINES]:
-                self.stdout.write(f"{finding.fault}: {finding.key}: {finding.detail}")
+                self.stdout.write(f"{finding.server}: {finding.fault}: {finding.key}: {finding.detail}")
             if len(findings) > MOST_LINES:
                 self.stdout.write(f"… and {len(findings) - MOST_LINES} more (--json lists all)")
-            self.stdout.write(f"{looked_at} keys looked at, {len(findings)} not as declared")
+            parts = ", ".join(f"{many} on {name}" for name, many in looked_at.items())
+            self.stdout.write(f"{total} keys looked at, {len(findings)} not as declared ({parts})")
         if findings:
             sys.exit(1)

@@ -11,17 +11,18 @@ SNAPSHOT_SECONDS = 900
 LEASE_SECONDS = 20
 
 SNAPSHOT = Key(
-    "cache:advisor:snapshot:{advisor_id}:{customer_id}", "string", SNAPSHOT_SECONDS,
+    "cache:advisor:snapshot:{advisor_id}:{customer_id}", "string", SNAPSHOT_SECONDS, server="cache",
     writers="memory.profiles.snapshots (on a miss); DEL when an import changes the customer's facts",
-    readers="the advisor agent; on CACHE_REDIS_URL", on_loss="read from the core and filled again",
+    readers="the advisor agent", on_loss="read from the core and filled again",
 )  # fmt: skip
 SNAPSHOT_LEASE = Key(
-    "cache:advisor:snapshot:{advisor_id}:{customer_id}:load", "string", LEASE_SECONDS,
+    "cache:advisor:snapshot:{advisor_id}:{customer_id}:load", "string", LEASE_SECONDS, server="cache",
     writers="memory.profiles.snapshots (on a miss); DEL with the value", readers="memory.profiles.snapshots",
     on_loss="the load under way is not kept; the next miss makes a new one",
 )  # fmt: skip
 SNAPSHOT_SEEN = Key(
     "cache:advisor:snapshot:{advisor_id}:{customer_id}:seen", "string", max(1, settings.SNAPSHOT_GRACE_SECONDS),
+    server="cache",
     writers="memory.profiles.snapshots (on a load: the advisor had the customer then)",
     readers="memory.profiles.snapshots, while the core is away",
     on_loss="with the core away, reads of the pair's last copy are refused",
