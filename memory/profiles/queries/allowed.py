@@ -39,11 +39,17 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
     exp.DateDiff, exp.DateAdd, exp.DateSub, exp.Cast, exp.DataType, exp.DataTypeParam, exp.CurrentDate,
     exp.CurrentTimestamp, exp.UtcTimestamp, exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank,
     exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Ntile,
-    exp.PercentRank, exp.CumeDist, exp.Hour, exp.DayOfWeek, exp.LastDay,
+    exp.PercentRank, exp.CumeDist, exp.NthValue, exp.Hour, exp.Minute, exp.Second, exp.DayOfWeek, exp.DayOfYear,
+    exp.Week, exp.WeekOfYear, exp.LastDay, exp.Extract, exp.TimestampDiff, exp.TimestampAdd, exp.Pad, exp.Repeat,
+    exp.Replace, exp.Reverse, exp.ConcatWs, exp.DPipe, exp.StrPosition, exp.SubstringIndex, exp.Trunc, exp.Sign,
+    exp.Pow, exp.Sqrt, exp.Ln, exp.Log, exp.Exp, exp.NumberToStr, exp.Filter, exp.Rollup,
 )  # fmt: skip
 NODES: frozenset[type[exp.Expr]] = frozenset((*_SHAPE, *_OPERATORS, *_FUNCTIONS))
-# Functions that sqlglot has no node for.
-NAMED = frozenset({"now"})
+# Functions that sqlglot has no node for; all but YEARWEEK are put otherwise before they are judged (spelling.py).
+NAMED = frozenset(
+    {"now", "weekday", "adddate", "subdate", "date", "datetime", "julianday", "mid", "total", "yearweek"}
+)
+MAX_TIMES = 1000  # characters that LPAD fills up to, and times that REPEAT repeats
 TYPES = frozenset(
     {
         exp.DataType.Type.DECIMAL, exp.DataType.Type.BIGINT, exp.DataType.Type.UBIGINT, exp.DataType.Type.INT,
@@ -59,7 +65,10 @@ _OPTIONS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Table: frozenset({"this", "alias"}),
     exp.Column: frozenset({"this", "table"}),
     exp.Join: frozenset({"this", "side", "kind", "on", "using"}),
-    exp.Group: frozenset({"expressions"}),
+    exp.Group: frozenset({"expressions", "rollup"}),
+    exp.Rollup: frozenset(),
+    exp.StrPosition: frozenset({"this", "substr"}),
+    exp.Filter: frozenset({"this", "expression"}),
     exp.Subquery: frozenset({"this", "alias"}),
     exp.With: frozenset({"expressions"}),
     exp.CTE: frozenset({"this", "alias"}),
@@ -140,6 +149,11 @@ def _check_node(node: exp.Expr) -> None:
     if kind is exp.Anonymous:
         if str(node.this).lower() not in NAMED:
             raise forbidden(f"the function {str(node.this)[:40]} is not among those allowed")
+        if str(node.this).lower() == "yearweek" and not (
+            len(node.expressions) == 1 or (len(node.expressions) == 2 and _is_whole(node.expressions[1], 3)
+                                           and node.expressions[1].name != "2")
+        ):  # fmt: skip
+            raise forbidden("YEARWEEK takes a day, and one of the modes 0, 1 and 3")
         return
     if kind not in NODES:
         raise forbidden(f"{kind.__name__} is not among what a statement may have")
@@ -154,8 +168,6 @@ def _check_node(node: exp.Expr) -> None:
 def _check_identifier(node: exp.Expr) -> None:
     if not _NAME.match(node.name):
         raise forbidden("a name has other characters than letters, digits and _, or more than 64")
-    if node.name.lower().startswith("_xh_"):
-        raise forbidden("names that begin with _xh_ are the gate's own")
 
 
 def _check_alias(node: exp.Expr) -> None:
@@ -212,6 +224,31 @@ def _check_format(node: exp.Expr) -> None:
         raise forbidden("DATE_FORMAT takes a plain format, such as '%Y-%m'")
 
 
+def _is_whole(node: object, most: int) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and int(node.name[:9]) <= most
+
+
+def _check_times(node: exp.Expr) -> None:
+    if not _is_whole(node.args.get("times" if isinstance(node, exp.Repeat) else "expression"), MAX_TIMES):
+        raise forbidden(f"LPAD, RPAD and REPEAT take a whole number of at most {MAX_TIMES}")
+
+
+def _check_digits(node: exp.Expr) -> None:
+    if not _is_whole(node.args.get("decimals" if isinstance(node, exp.Trunc) else "format"), 30):
+        raise forbidden("TRUNCATE and FORMAT take how many digits, a whole number")
+
+
+def _check_week(node: exp.Expr) -> None:
+    mode = node.args.get("mode")
+    if mode is not None and not (_is_whole(mode, 3) and mode.name in ("0", "1", "3")):
+        raise forbidden("WEEK takes the modes 0, 1 and 3")
+
+
+def _check_unit(node: exp.Expr) -> None:
+    if not isinstance(node.args.get("this" if isinstance(node, exp.Extract) else "unit"), exp.Var):
+        raise forbidden("a unit is one of " + ", ".join(sorted(UNITS)))
+
+
 _CHECKS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
     exp.Identifier: _check_identifier,
     exp.Alias: _check_alias,
@@ -223,4 +260,12 @@ _CHECKS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
     exp.DataType: _check_type,
     exp.Var: _check_var,
     exp.TimeToStr: _check_format,
+    exp.Pad: _check_times,
+    exp.Repeat: _check_times,
+    exp.Trunc: _check_digits,
+    exp.NumberToStr: _check_digits,
+    exp.Week: _check_week,
+    exp.Extract: _check_unit,
+    exp.TimestampDiff: _check_unit,
+    exp.TimestampAdd: _check_unit,
 }

@@ -19,12 +19,12 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
-from config.base.clock import business_date
 from memory.core.personal import CATALOGUE
 from memory.profiles.queries.aliases import expand_aliases, move_having, move_having_back
 from memory.profiles.queries.allowed import Refusal, check_tree, forbidden
 from memory.profiles.queries.groups import protect
 from memory.profiles.queries.reach import Output, Reached, reach
+from memory.profiles.queries.spelling import put_plainly, rename_odd
 
 # The parser tells of what it does not know with the text itself: that belongs into no log.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)
@@ -75,7 +75,8 @@ def judge(
     reached = Reached()
     try:
         tree = _parsed(sql, dialect)
-        names = _output_names(tree)
+        odd = rename_odd(tree)
+        names = {**_output_names(tree), **odd}
         check_tree(tree)
         _prepare(tree, moment)
         expand_aliases(tree)
@@ -138,18 +139,12 @@ def _output_names(tree: exp.Query) -> dict[str, str]:
 
 
 def _prepare(tree: exp.Expr, moment: datetime) -> None:
-    """Names in lower case, as columns are compared; `now` becomes the moment, so that a statement run again later can
-    be explained."""
+    """Names in lower case, as columns are compared; other spellings as the one that is known further on."""
     for node in list(tree.walk()):
         node.pop_comments()
         if isinstance(node, exp.Identifier):
             node.set("this", node.name.lower())
-        elif isinstance(node, exp.CurrentTimestamp | exp.UtcTimestamp | exp.Anonymous):
-            if isinstance(node, exp.Anonymous) and node.expressions:
-                raise forbidden("NOW takes nothing")
-            node.replace(exp.Literal.string(moment.strftime("%Y-%m-%d %H:%M:%S")))
-        elif isinstance(node, exp.CurrentDate):
-            node.replace(exp.Literal.string(business_date(moment).isoformat()))
+    put_plainly(tree, moment)
     for select in tree.find_all(exp.Select):
         # Else a text would give its column its own words for a name.
         for place, one in enumerate(select.selects):

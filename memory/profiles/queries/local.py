@@ -11,14 +11,32 @@ import statistics
 from calendar import monthrange
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from typing import Any
 
 from sqlglot import exp
 
 _PARTS: dict[type[exp.Expr], str] = {
     exp.Year: "year", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day", exp.Quarter: "quarter",
-    exp.Hour: "hour", exp.DayOfWeek: "dayofweek",
+    exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second", exp.DayOfWeek: "dayofweek",
+    exp.DayOfYear: "dayofyear", exp.WeekOfYear: "week3",
 }  # fmt: skip
+# Functions of ours that take what the node has in this order.
+_CALLS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.TimestampDiff: ("xh_between", "this", "expression", "unit"),
+    exp.Pad: ("xh_pad", "this", "expression", "fill_pattern", "is_left"),
+    exp.Repeat: ("xh_repeat", "this", "times"),
+    exp.Reverse: ("xh_reverse", "this"),
+    exp.SubstringIndex: ("xh_substring_index", "this", "delimiter", "count"),
+    exp.Trunc: ("xh_trunc", "this", "decimals"),
+    exp.NumberToStr: ("xh_number", "this", "format"),
+    exp.Sign: ("xh_sign", "this"),
+    exp.Sqrt: ("xh_sqrt", "this"),
+    exp.Ln: ("xh_ln", "this"),
+    exp.Exp: ("xh_exp", "this"),
+    exp.Pow: ("xh_pow", "this", "expression"),
+    exp.Log: ("xh_log", "this", "expression"),
+}
 _SPREADS: dict[type[exp.Expr], str] = {
     exp.StddevPop: "xh_stddev_pop", exp.Stddev: "xh_stddev_pop", exp.StddevSamp: "xh_stddev_samp",
     exp.VariancePop: "xh_var_pop", exp.Variance: "xh_var_samp",
@@ -27,6 +45,14 @@ _SPREADS: dict[type[exp.Expr], str] = {
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _argument(value: object) -> exp.Expr:
+    if isinstance(value, exp.Var):
+        return exp.Literal.string(value.name.upper())
+    if isinstance(value, exp.Expr):
+        return value
+    return exp.Null() if value is None else exp.Literal.number(int(bool(value)))
 
 
 def for_sqlite(tree: exp.Query) -> exp.Query:
@@ -47,6 +73,20 @@ def _translated(node: exp.Expr) -> exp.Expr:
     kind = type(node)
     if kind in _PARTS:
         return _call("xh_part", exp.Literal.string(_PARTS[kind]), node.this)
+    if kind in _CALLS:
+        name, *parts = _CALLS[kind]
+        return _call(name, *(_argument(node.args.get(part)) for part in parts))
+    if isinstance(node, exp.Extract):
+        unit = node.this.name.lower()
+        return _call("xh_part", exp.Literal.string("week0" if unit == "week" else unit), node.expression)
+    if isinstance(node, exp.Week):
+        mode = node.args.get("mode")
+        return _call("xh_part", exp.Literal.string(f"week{mode.name if mode is not None else 0}"), node.this)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() == "yearweek":
+        mode = node.expressions[1].name if len(node.expressions) > 1 else "0"
+        return _call("xh_part", exp.Literal.string(f"yearweek{mode}"), node.expressions[0])
+    if isinstance(node, exp.ConcatWs):
+        return _call("xh_concat_ws", *node.expressions)
     if kind in _SPREADS:
         return _call(_SPREADS[kind], node.this)
     if isinstance(node, exp.TsOrDsToTimestamp):
@@ -99,7 +139,33 @@ def _part(name: str, value: Any) -> int | None:
         return None
     if name == "dayofweek":
         return moment.isoweekday() % 7 + 1
+    if name == "dayofyear":
+        return moment.timetuple().tm_yday
+    if name.startswith("week"):
+        return _week(moment.date(), name[-1])
+    if name.startswith("yearweek"):
+        return _year_and_week(moment.date(), name[-1])
     return (moment.month + 2) // 3 if name == "quarter" else int(getattr(moment, name))
+
+
+def _week(day: date, mode: str) -> int:
+    """As MySQL counts them. 0: from Sundays, the first has one; 1: from Mondays, the first has four days; both with a
+    week 0 before it. 3: as ISO 8601."""
+    if mode == "3":
+        return day.isocalendar().week
+    first = day.replace(month=1, day=1).weekday()
+    before = (first + 1) % 7 if mode == "0" else first
+    whole = before == 0 if mode == "0" else before <= 3
+    return (day.timetuple().tm_yday - 1 + before) // 7 + whole
+
+
+def _year_and_week(day: date, mode: str) -> int:
+    if mode != "0":
+        year, week, _day = day.isocalendar()
+        return year * 100 + week
+    if _week(day, "0") == 0:
+        day = date(day.year - 1, 12, 31)
+    return day.year * 100 + _week(day, "0")
 
 
 def _date(value: Any) -> str | None:
@@ -143,6 +209,77 @@ def _shift(value: Any, count: Any, unit: str) -> str | None:
     return moved.date().isoformat() if whole_day else moved.isoformat(sep=" ")
 
 
+def _between(later: Any, earlier: Any, unit: str) -> int | None:
+    """Whole units from the one to the other, as TIMESTAMPDIFF counts them."""
+    end, begin = _moment(later), _moment(earlier)
+    if end is None or begin is None:
+        return None
+    if end < begin:
+        turned = _between(earlier, later, unit)
+        return -turned if turned is not None else None
+    months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)
+    if months is None:
+        seconds = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}[unit]
+        return (end - begin) // timedelta(seconds=seconds)
+    whole = (end.year - begin.year) * 12 + end.month - begin.month
+    if (end.day, end.time()) < (begin.day, begin.time()):
+        whole -= 1
+    return whole // months
+
+
+def _pad(value: Any, length: int, fill: Any, left: int) -> str | None:
+    if value is None or fill is None:
+        return None
+    text = _text(value)
+    if len(text) >= length:
+        return text[:length]
+    if not fill:
+        return ""
+    more = (str(fill) * length)[: length - len(text)]
+    return more + text if left else text + more
+
+
+def _text(value: Any) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _substring_index(value: Any, between: Any, count: Any) -> str | None:
+    if value is None or between is None or count is None:
+        return None
+    if not between or not int(count):
+        return ""
+    parts = _text(value).split(str(between))
+    return str(between).join(parts[: int(count)] if int(count) > 0 else parts[int(count) :])
+
+
+def _concat_ws(between: Any, *values: Any) -> str | None:
+    return None if between is None else str(between).join(_text(value) for value in values if value is not None)
+
+
+def _trunc(value: Any, digits: int) -> float | None:
+    if value is None:
+        return None
+    return float(Decimal(_text(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_DOWN))
+
+
+def _number(value: Any, digits: int) -> str | None:
+    if value is None:
+        return None
+    return f"{Decimal(_text(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):,f}"
+
+
+def _reckoned(how: Callable[..., float]) -> Callable[..., float | None]:
+    """NULL of NULL, and where it has no value."""
+
+    def reckon(*values: Any) -> float | None:
+        try:
+            return None if None in values else how(*map(float, values))
+        except (ValueError, OverflowError, ZeroDivisionError):
+            return None
+
+    return reckon
+
+
 def _left(value: Any, count: Any) -> str | None:
     return None if value is None or count is None else str(value)[: max(0, int(count))]
 
@@ -183,6 +320,16 @@ def teach(raw: sqlite3.Connection) -> None:
     raw.create_function("xh_right", 2, _right, deterministic=True)
     raw.create_function("xh_ceil", 1, _rounded(math.ceil), deterministic=True)
     raw.create_function("xh_floor", 1, _rounded(math.floor), deterministic=True)
+    for name, count, made in (
+        ("xh_between", 3, _between), ("xh_pad", 4, _pad), ("xh_substring_index", 3, _substring_index),
+        ("xh_concat_ws", -1, _concat_ws), ("xh_trunc", 2, _trunc), ("xh_number", 2, _number),
+        ("xh_repeat", 2, lambda value, times: None if value is None else _text(value) * times),
+        ("xh_reverse", 1, lambda value: None if value is None else _text(value)[::-1]),
+        ("xh_sign", 1, lambda value: None if value is None else (float(value) > 0) - (float(value) < 0)),
+        ("xh_sqrt", 1, _reckoned(math.sqrt)), ("xh_ln", 1, _reckoned(math.log)), ("xh_exp", 1, _reckoned(math.exp)),
+        ("xh_pow", 2, _reckoned(math.pow)), ("xh_log", 2, _reckoned(lambda base, value: math.log(value, base))),
+    ):  # fmt: skip
+        raw.create_function(name, count, made, deterministic=True)
     raw.create_aggregate("xh_stddev_pop", 1, _spread(statistics.pstdev, 1))
     raw.create_aggregate("xh_stddev_samp", 1, _spread(statistics.stdev, 2))
     raw.create_aggregate("xh_var_pop", 1, _spread(statistics.pvariance, 1))

@@ -86,6 +86,7 @@ def reach(tree: exp.Query) -> Reached:
         if width > MAX_WIDTH:
             raise Refusal("SQL_TOO_COMPLEX", f"a row of it may have {width} characters; at most {MAX_WIDTH}")
         walk.answers[id(scope.expression)] = width
+        _bounded(walk, scope)
         _ordered_by_outputs(walk, scope, own)
         walk.rows[id(scope)] = rows_of(
             scope, walk.linking, [one.linking for one in outputs], walk.rows,
@@ -266,9 +267,39 @@ def _width(walk: _Walk, node: exp.Expr) -> int:
         elif isinstance(one, exp.Literal):
             # A name of a month is longer than its two characters of a format.
             width += len(one.name) * (8 if isinstance(one.parent, exp.TimeToStr) else 1)
+        elif (made := _multiplied(walk, one)) is not None:
+            width += made
         else:
             stack.extend(one.iter_expressions())
     return width
+
+
+def _bounded(walk: _Walk, scope: Scope) -> None:
+    """Also what is not shown, but compared or ordered by: a text must not grow within a row."""
+    stack = list(scope.expression.iter_expressions())
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Pad | exp.Repeat | exp.Replace | exp.ConcatWs) and _width(walk, node) > MAX_WIDTH:
+            raise Refusal("SQL_TOO_COMPLEX", f"a text of it may have more than {MAX_WIDTH} characters")
+        if not isinstance(node, exp.Query) or isinstance(node, exp.Subquery):
+            stack.extend(node.iter_expressions())
+
+
+def _multiplied(walk: _Walk, node: exp.Expr) -> int | None:
+    """Of a function that may give more than all of its parts together."""
+    if isinstance(node, exp.Pad):
+        return int(node.expression.name)
+    if isinstance(node, exp.Repeat):
+        return _width(walk, node.this) * int(node.args["times"].name)
+    if isinstance(node, exp.Replace):
+        # Each character may be one that is replaced.
+        other = node.args.get("replacement")
+        by = len(other.name) if isinstance(other, exp.Literal) else _width(walk, other) if other is not None else 0
+        return _width(walk, node.this) * max(1, by)
+    if isinstance(node, exp.ConcatWs):
+        between, *parts = node.expressions
+        return _width(walk, between) * len(parts) + sum(_width(walk, part) for part in parts)
+    return None
 
 
 def _may_stand(walk: _Walk, scopes: list[Scope], column: exp.Column) -> bool:
