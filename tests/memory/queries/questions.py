@@ -175,10 +175,9 @@ QUESTIONS: list[Question] = [
     # shape
     Question("pivoted",
              f"SELECT channel, SUM(CASE WHEN trade_type = 'buy' THEN amount ELSE 0 END) AS buy, SUM(CASE WHEN "
-             f"trade_type "
-             f"= 'sell' THEN amount ELSE 0 END) AS sell FROM {T} GROUP BY channel"),
-    Question("named in Chinese", f'SELECT kind AS "客户 类型", COUNT(*) AS "人数(位)" FROM {C} GROUP BY "
-             f"kind ORDER BY 1'),
+             f"trade_type = 'sell' THEN amount ELSE 0 END) AS sell FROM {T} GROUP BY channel"),
+    Question("named in Chinese",
+             f'SELECT kind AS "客户 类型", COUNT(*) AS "人数(位)" FROM {C} GROUP BY kind ORDER BY 1'),
     Question("named with blanks",
              f"SELECT channel AS `Sales channel`, COUNT(*) AS '% of all' FROM {T} GROUP BY `Sales channel`",
              f'SELECT channel AS "Sales channel", COUNT(*) AS "% of all" FROM {T} GROUP BY "Sales channel"'),
