@@ -1,7 +1,7 @@
 """What guard no longer needs goes, a little at a time: short transactions that nobody waits for.
 
 What is kept for good is not here: `audit_log`, `audit_seal` and `budget_ledger` take no DELETE, and a row of `fence`
-lives as long as its session may have runs.
+lives as long as its session. The rooms' `retention.py` say all of it (docs/retention.md).
 """
 
 from __future__ import annotations
