@@ -3,4 +3,4 @@
 import risk.calendar.admin
 import risk.conduct.admin
 import risk.console.admin
-import risk.rules.admin  # noqa: F401
+import risk.console.ruling.admin  # noqa: F401

@@ -28,6 +28,8 @@ from memory.core.reading import shown
 from memory.core.selectors import advisors_of, customers_facts
 from memory.profiles.derived import age_on
 from risk.alerts.models import RiskAlert
+from risk.conduct.demo import tell
+from risk.conduct.services import scan_conduct
 from risk.rules.facts import Facts
 from risk.rules.services import scan
 
@@ -35,6 +37,7 @@ USERS = {
     "officer": RISK_OFFICER,
     "officer2": RISK_OFFICER,
     "manager": RISK_MANAGER,
+    "manager2": RISK_MANAGER,
     "auditor": COMPLIANCE_AUDITOR,
     "admin": PLATFORM_ADMIN,
 }
@@ -113,17 +116,25 @@ class Command(BaseCommand):
         begun.touch()
         demo = _demo(options, end)
         imported = import_tables(tenant=TENANT, tables=demo.tables)
+        report["conduct"] = tell(tenant=TENANT, deeds=demo.planted.conduct)
         listed = _listed(demo, end)
-        listed["violations"] += _live_ones()
+        listed["violations"] += [*demo.planted.conduct_violations, *_live_ones()]
+        listed["conduct_silent"] = demo.planted.conduct_silent
         _write(settings.DATA_DIR / "demo_violations.json", listed)
         report.update(
             {file.file.removesuffix(".csv"): file.rows for file in imported.files},
             written=imported.written,
-            planted=len(demo.planted.violations),
+            planted=len(demo.planted.violations) + len(demo.planted.conduct_violations),
         )
         if not options["no_scan"]:
             scanned = scan(tenant=TENANT, patience=10.0, audited=True)
-            report.update(customers_scanned=scanned.customers, hits=scanned.hits, failed=len(scanned.failed))
+            advisors = scan_conduct(tenant=TENANT, unfound=True, patience=10.0, audited=True)
+            report.update(
+                customers_scanned=scanned.customers,
+                advisors_scanned=advisors.advisors,
+                hits=scanned.hits + advisors.hits,
+                failed=len(scanned.failed) + len(advisors.failed),
+            )
         begun.unlink(missing_ok=True)
         return report
 
