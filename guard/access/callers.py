@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from config.base.errors import DomainError
 from config.base.trace import current_trace_id
@@ -53,20 +54,27 @@ def refuse(
     Written in a transaction of its own when none is open; inside one that is rolled back the row goes with it,
     so callers decide before they open theirs.
     """
+    record(**refusal(caller, code, object_type, object_id, action=action, customer_id=customer_id))
+    return DomainError(code, detail)
+
+
+def refusal(
+    caller: Caller, code: str, object_type: str, object_id: str, *, action: str = "", customer_id: str | None = None
+) -> dict[str, Any]:
+    """The row that `refuse` writes, as `record` takes it."""
     summary = {"code": code, "action": action, "target": object_id[:64]}
     if customer_id:
         summary["customer_id"] = customer_id
-    record(
-        tenant=caller.tenant,
-        event_type=EventType.AUTHZ,
-        decision=Decision.FORBIDDEN,
-        actor_type=caller.actor_type,
-        actor_id=caller.actor_id,
-        agent=caller.agent,
-        object_type=object_type,
-        object_id=object_id[:64],
-        code=code,
-        trace_id=current_trace_id(),
-        input_summary=summary,
-    )
-    return DomainError(code, detail)
+    return {
+        "tenant": caller.tenant,
+        "event_type": EventType.AUTHZ,
+        "decision": Decision.FORBIDDEN,
+        "actor_type": caller.actor_type,
+        "actor_id": caller.actor_id,
+        "agent": caller.agent,
+        "object_type": object_type,
+        "object_id": object_id[:64],
+        "code": code,
+        "trace_id": current_trace_id(),
+        "input_summary": summary,
+    }

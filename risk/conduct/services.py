@@ -76,24 +76,27 @@ def report_trade_request(
         raise DomainError("INVALID_REQUEST", "trace_id is 32 hexadecimal digits in lower case")
     if decision not in (Decision.REQUESTED, Decision.REFUSED):
         raise DomainError("INVALID_REQUEST", "decision is requested or refused")
-    summary = {"trade_id": trade_id}
     if code:
         if decision == Decision.REQUESTED:
             raise DomainError("INVALID_REQUEST", "a code says why a request was refused; this one was not")
-        summary["code"] = check_id("code", code)[:32]
-    return record(
-        tenant=caller.tenant,
-        event_type=EventType.TRADE_REQUEST,
-        decision=decision,
-        actor_type=caller.actor_type,
-        actor_id=caller.actor_id,
-        agent=caller.agent,
-        object_type="core_trade",
-        object_id=trade_id,
-        code=summary.get("code", ""),
-        trace_id=trace_id or None,
-        input_summary=summary,
-    )
+        code = check_id("code", code)[:32]
+    return record(**trade_request(caller, trade_id=trade_id, code=code, decision=decision), trace_id=trace_id or None)
+
+
+def trade_request(caller: Caller, *, trade_id: str, code: str = "", decision: str = "") -> dict[str, Any]:
+    """The row of a report, as `record` takes it. decision: where it is not given, the code says it."""
+    return {
+        "tenant": caller.tenant,
+        "event_type": EventType.TRADE_REQUEST,
+        "decision": decision or (Decision.REFUSED if code else Decision.REQUESTED),
+        "actor_type": caller.actor_type,
+        "actor_id": caller.actor_id,
+        "agent": caller.agent,
+        "object_type": "core_trade",
+        "object_id": trade_id,
+        "code": code,
+        "input_summary": {"trade_id": trade_id, **({"code": code} if code else {})},
+    }
 
 
 # --- the scan ---------------------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from memory.core.columns import FILES
+from memory.core.demo import cases_008
 from memory.core.demo.background import live
 from memory.core.demo.cases import plant
 from memory.core.demo.stage import Planted
@@ -37,6 +39,8 @@ def generate(*, customers: int, advisors: int, seed: int, days: int, end: date) 
         person = world.person(level, kind=kind, investor_type=investor)
         live(world, person, is_lowest=level == 1 and world.rng.random() < 0.4)
     world.tables["trades.csv"].sort(key=lambda row: (row["traded_at"], row["trade_id"], row["version"]))
+    told = (customers, advisors, seed, days, end.isoformat())
+    cases_008.plant(world, planted, tag=hashlib.sha256(repr(told).encode()).hexdigest()[:8])
     return Demo(world.tables, planted)
 
 

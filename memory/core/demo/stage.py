@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,14 +19,31 @@ PAPERS: dict[str, Any] = {"risk_disclosure_id": "RD-1", "mismatch_confirm_id": "
 OWN_INITIATIVE: dict[str, Any] = {"solicited": "false", "channel": "online"}
 
 
+@dataclass(frozen=True)
+class Deed:
+    """One row of the audit log about an advisor: a refusal of access to a customer or a product, or a reported request
+    for a trade (code: '' where it was not refused)."""
+
+    advisor_id: str
+    at: datetime
+    code: str
+    customer_id: str = ""
+    product_id: str = ""
+    trade_id: str = ""
+
+
 @dataclass
 class Planted:
     """What was planted. violations: must be found, all and only those. silent: trades that must not hit.
-    data_quality: trades that cannot be judged."""
+    data_quality: trades that cannot be judged. conduct: rows of the audit log, with what must be found in them and
+    which advisors must not be."""
 
     violations: list[dict[str, Any]] = field(default_factory=list)
     silent: list[dict[str, str]] = field(default_factory=list)
     data_quality: list[dict[str, Any]] = field(default_factory=list)
+    conduct: list[Deed] = field(default_factory=list)
+    conduct_violations: list[dict[str, Any]] = field(default_factory=list)
+    conduct_silent: list[dict[str, str]] = field(default_factory=list)
 
 
 class Stage:
