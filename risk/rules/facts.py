@@ -24,9 +24,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-from config.base.clock import business_date
+from config.base.clock import business_zone
 from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
 from risk.rules.hit import FinalTrade, Hit
+from risk.rules.numbers import exact, ticks
 
 BUY_TYPES = frozenset({"buy", "switch_in"})
 PRICED_TYPES = frozenset({"buy", "sell", "switch_in", "switch_out"})
@@ -49,19 +50,26 @@ class _InForce(Generic[Row]):
         self._starts = [row.valid_from for row in self._rows]
 
     def at(self, moment: datetime) -> Row | None:
+        if len(self._rows) == 1:
+            return self._rows[0] if self._starts[0] <= moment else None
         index = bisect_right(self._starts, moment)
         return self._rows[index - 1] if index else None
 
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """A live trade that can be judged. amount: CNY, exact. day: its business day."""
+    """A live trade that can be judged. ticks: its amount in 1/TICK CNY. day: its business day."""
 
     fact: TradeFact
     customer: CustomerFact
     product: ProductFact
-    amount: Fraction
+    ticks: int
     day: date
+
+    @property
+    def amount(self) -> Fraction:
+        """CNY, exact; made anew each time."""
+        return exact(self.ticks)
 
     @property
     def is_buy(self) -> bool:
@@ -112,13 +120,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was held at the close of the day as_of: product id to CNY, never below 0.
+    """What was held at the close of the day as_of: product id to ticks of CNY, never below 0.
 
     quantities: product id to units, as delivered; None is no evidence.
     """
 
     as_of: date
-    values: dict[str, Fraction]
+    values: dict[str, int]
     quantities: dict[str, Decimal | None]
 
 
@@ -135,6 +143,9 @@ class Facts:
         self._assessments = sorted(rows.assessments, key=lambda row: row.assessed_at)
         self._assessed = [row.assessed_at for row in self._assessments]
         self._positions = rows.positions
+        self._zone = business_zone()
+        # What several rules make of these facts, by name: made once.
+        self.made: dict[str, Any] = {}
         final: dict[str, TradeFact] = {}
         for trade in rows.trades:
             known = final.get(trade.trade_id)
@@ -157,16 +168,17 @@ class Facts:
     def _judge(self, fact: TradeFact) -> Trade | Fault:
         customer = self.customer_at(fact.traded_at)
         product = self.product_at(fact.product_id, fact.traded_at)
+        priced = fact.price is not None or fact.trade_type not in PRICED_TYPES
+        if customer is not None and product is not None and priced and fact.fx_cny is not None:
+            day = fact.traded_at.astimezone(self._zone).date()
+            return Trade(fact, customer, product, ticks(fact.amount, fact.fx_cny), day)
         lacks = (
             ("missing_customer", customer is None),
             ("missing_product", product is None),
-            ("missing_price", fact.price is None and fact.trade_type in PRICED_TYPES),
+            ("missing_price", not priced),
             ("missing_rate", fact.fx_cny is None),
         )
-        if customer is None or product is None or fact.fx_cny is None or any(absent for _name, absent in lacks):
-            return Fault(fact, tuple(name for name, absent in lacks if absent))
-        amount = Fraction(fact.amount) * Fraction(fact.fx_cny)
-        return Trade(fact, customer, product, amount, business_date(fact.traded_at))
+        return Fault(fact, tuple(name for name, absent in lacks if absent))
 
     def customer_at(self, moment: datetime) -> CustomerFact | None:
         """The customer's row in force then."""
@@ -195,7 +207,7 @@ class Facts:
         return [
             Snapshot(
                 day,
-                {row.product_id: max(Fraction(row.market_value), Fraction(0)) for row in by_day[day]},
+                {row.product_id: max(ticks(row.market_value), 0) for row in by_day[day]},
                 {row.product_id: row.quantity for row in by_day[day]},
             )
             for day in sorted(by_day)
@@ -235,11 +247,11 @@ class Holdings:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._snapshot: Snapshot | None = None
-        self._values: dict[str, Fraction] = {}
+        self._values: dict[str, int] = {}
         self._next = 0  # index of the first trade not applied yet
 
-    def before(self, trade: Trade) -> dict[str, Fraction] | None:
-        """Product id to CNY just before `trade`; None without a snapshot closed by then (not to be judged)."""
+    def before(self, trade: Trade) -> dict[str, int] | None:
+        """Product id to ticks of CNY just before `trade`; None without a snapshot closed by then (not to be judged)."""
         if not self._start(trade.day):
             return None
         trades = self._facts.trades
@@ -248,8 +260,8 @@ class Holdings:
             self._next += 1
         return self._values
 
-    def at_close(self, day: date) -> dict[str, Fraction] | None:
-        """Product id to CNY at the close of `day`, that day's trades and snapshot in; None without a snapshot."""
+    def at_close(self, day: date) -> dict[str, int] | None:
+        """Product id to ticks of CNY at the close of `day`, its trades and snapshot in; None without a snapshot."""
         if not self._start(day + timedelta(days=1)):
             return None
         trades = self._facts.trades
@@ -271,8 +283,8 @@ class Holdings:
 
     def _apply(self, trade: Trade) -> None:
         product_id = trade.fact.product_id
-        held = self._values.get(product_id, Fraction(0))
+        held = self._values.get(product_id, 0)
         if trade.fact.trade_type in self._ADD:
-            self._values[product_id] = held + trade.amount
+            self._values[product_id] = held + trade.ticks
         elif trade.fact.trade_type in self._TAKE:
-            self._values[product_id] = max(held - trade.amount, Fraction(0))
+            self._values[product_id] = max(held - trade.ticks, 0)

@@ -17,13 +17,13 @@ Readings taken where the words leave a choice:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from fractions import Fraction
 
 from memory.core.facts import TradeFact
 from risk.rules.facts import Facts, Fault, Trade
+from risk.rules.numbers import ticks
 
 CASH, CROSS_BORDER, DOMESTIC = "cash", "cross_border", "domestic"
 _DIRECTIONS = {"buy": "in", "transfer_in": "in", "sell": "out", "transfer_out": "out"}
@@ -59,13 +59,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A trade that moves the customer's money. usd: exact; None only of a CNY trade without fx_usd."""
+    """A trade that moves the customer's money. usd: in 1/TICK; None only of a CNY trade without fx_usd."""
 
     trade: Trade
     direction: str  # in, out
     category: str  # cash, cross_border, domestic
     is_cny: bool
-    usd: Fraction | None
+    usd: int | None
 
     @property
     def is_cash(self) -> bool:
@@ -80,9 +80,9 @@ class Flow:
         return self.trade.customer.kind == "entity"
 
     @property
-    def own(self) -> Fraction:
-        """The amount in what it is compared in: CNY, or USD of a foreign trade."""
-        return self.trade.amount if self.is_cny or self.usd is None else self.usd
+    def own(self) -> int:
+        """The amount in what it is compared in, in 1/TICK: CNY, or USD of a foreign trade."""
+        return self.trade.ticks if self.is_cny or self.usd is None else self.usd
 
 
 def category_of(fact: TradeFact) -> str:
@@ -91,8 +91,15 @@ def category_of(fact: TradeFact) -> str:
     return CROSS_BORDER if fact.cross_border else DOMESTIC
 
 
-def flows(facts: Facts) -> Iterator[Flow]:
-    """The customer's trades that move money and can be compared with a limit, in order."""
+def flows(facts: Facts) -> Sequence[Flow]:
+    """The customer's trades that move money and can be compared with a limit, in order. Made once for all rules."""
+    if "flows" not in facts.made:
+        facts.made["flows"] = tuple(_flows(facts))
+    found: tuple[Flow, ...] = facts.made["flows"]
+    return found
+
+
+def _flows(facts: Facts) -> Iterator[Flow]:
     for trade in facts.trades:
         fact = trade.fact
         direction = _DIRECTIONS.get(fact.trade_type)
@@ -100,7 +107,7 @@ def flows(facts: Facts) -> Iterator[Flow]:
             continue
         is_cny = fact.currency == HOME_CURRENCY
         if fact.fx_usd is not None:
-            usd = Fraction(fact.amount) * Fraction(fact.fx_usd)
+            usd = ticks(fact.amount, fact.fx_usd)
         elif is_cny:
             usd = None
         else:

@@ -27,7 +27,7 @@ from typing import Any
 from memory.core.facts import ProductFact
 from risk.rules.facts import Facts, Holdings, Trade
 from risk.rules.hit import Hit
-from risk.rules.numbers import money, ratio, score
+from risk.rules.numbers import TICK, exact, money, ratio, score
 
 RULE_ID = "RISK-002"
 CONCENTRATION = "concentration"
@@ -72,12 +72,15 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     for trade in facts.trades:
         if not trade.is_buy or trade.product.is_cash_like or trade.evidence_key in hits:
             continue
+        bounds = limits(trade, params)
+        if not bounds:
+            continue
         positions = holdings.before(trade)
         if positions is None:
             continue
         sums = _sums(facts, trade, positions)
         denominator = _denominator(sums, trade)
-        if denominator < params.min_assets:
+        if denominator < params.min_assets * TICK or not _any_over(trade, sums, denominator, bounds):
             continue
         over = [found for found in _dimensions(trade, sums, denominator, params) if found.share > found.limit]
         if over:
@@ -85,18 +88,25 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     return list(hits.values())
 
 
-def assets_after(facts: Facts, trade: Trade, positions: Mapping[str, Fraction]) -> Fraction:
+def assets_after(facts: Facts, trade: Trade, positions: Mapping[str, int]) -> Fraction:
     """The denominator, for whoever weighs a purchase against the customer's assets. CNY; positions: before it."""
-    return _denominator(_sums(facts, trade, positions), trade)
+    return exact(_denominator(_sums(facts, trade, positions), trade))
 
 
-def _denominator(sums: Mapping[str, Fraction], trade: Trade) -> Fraction:
-    return sums["assets"] + trade.amount + max(Fraction(0), sums["cash"] - trade.amount)
+def _denominator(sums: Mapping[str, int], trade: Trade) -> int:
+    return sums["assets"] + trade.ticks + max(0, sums["cash"] - trade.ticks)
 
 
-def _sums(facts: Facts, trade: Trade, positions: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    """CNY held before the trade: cash, assets (all non-cash), and of those product, issuer, class."""
-    sums = dict.fromkeys(("cash", "assets", "product", "issuer", "class"), Fraction(0))
+def _any_over(trade: Trade, sums: Mapping[str, int], denominator: int, bounds: Mapping[str, Fraction]) -> bool:
+    """Whether a share is over its limit: compared crosswise, without dividing."""
+    return any(
+        (sums[name] + trade.ticks) * limit.denominator > limit.numerator * denominator for name, limit in bounds.items()
+    )
+
+
+def _sums(facts: Facts, trade: Trade, positions: Mapping[str, int]) -> dict[str, int]:
+    """Ticks of CNY held before the trade: cash, assets (all non-cash), and of those product, issuer, class."""
+    sums = {"cash": 0, "assets": 0, "product": 0, "issuer": 0, "class": 0}
     bought = trade.product
     for product_id, value in positions.items():
         if not value:
@@ -134,25 +144,25 @@ def limits_of(bought: ProductFact, params: Params) -> dict[str, Fraction]:
     return found
 
 
-def _dimensions(trade: Trade, sums: Mapping[str, Fraction], denominator: Fraction, params: Params) -> list[Dimension]:
+def _dimensions(trade: Trade, sums: Mapping[str, int], denominator: int, params: Params) -> list[Dimension]:
     extra = params.high_risk_extra if trade.product.risk_level >= params.high_risk_level else 0
     found = []
     for name, limit in limits(trade, params).items():
-        share = (sums[name] + trade.amount) / denominator
+        share = Fraction(sums[name] + trade.ticks, denominator)
         points = params.base + params.slope * (share - limit) / (1 - limit) + extra
-        found.append(Dimension(name, sums[name], share, limit, points))
+        found.append(Dimension(name, exact(sums[name]), share, limit, points))
     return found
 
 
-def _hit(trade: Trade, sums: Mapping[str, Fraction], denominator: Fraction, over: list[Dimension], version: int) -> Hit:
+def _hit(trade: Trade, sums: Mapping[str, int], denominator: int, over: list[Dimension], version: int) -> Hit:
     worst = max(over, key=lambda dimension: dimension.points)  # the first of equals
     figures: dict[str, Any] = {
         "dimension": worst.name,
         "share": ratio(worst.share),
         "limit": ratio(worst.limit),
         "amount": money(trade.amount),
-        "assets": money(denominator),
-        "cash": money(sums["cash"]),
+        "assets": money(exact(denominator)),
+        "cash": money(exact(sums["cash"])),
         "product_risk_level": f"R{trade.product.risk_level}",
         "issuer_id": trade.product.issuer_id,
         "asset_class": trade.product.asset_class,

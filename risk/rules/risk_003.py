@@ -30,7 +30,7 @@ from typing import Any
 from risk.rules.facts import Facts
 from risk.rules.flows import Flow, Limits, flows
 from risk.rules.hit import Hit
-from risk.rules.numbers import money, score
+from risk.rules.numbers import TICK, exact, money, score
 
 RULE_ID = "RISK-003"
 LARGE_AMOUNT = "large_amount"
@@ -46,12 +46,12 @@ class Params(Limits):
 
 @dataclass
 class _Day:
-    """What one category and direction of one day has come to so far."""
+    """What one category and direction of one day has come to so far, in 1/TICK."""
 
-    cny: Fraction = Fraction(0)  # of CNY trades
-    foreign: Fraction = Fraction(0)  # of foreign trades, in USD
-    all_cny: Fraction = Fraction(0)
-    all_usd: Fraction = Fraction(0)
+    cny: int = 0  # of CNY trades
+    foreign: int = 0  # of foreign trades, in USD
+    all_cny: int = 0
+    all_usd: int = 0
     counts: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})  # of CNY trades, of foreign ones
 
     def add(self, flow: Flow) -> None:
@@ -60,7 +60,7 @@ class _Day:
             self.cny += flow.own
         else:
             self.foreign += flow.own
-        self.all_cny += flow.trade.amount
+        self.all_cny += flow.trade.ticks
         self.all_usd += flow.usd or 0
 
     def reached(self, flow: Flow, limit_cny: int, limit_usd: int) -> str:
@@ -85,7 +85,7 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
         group = groups[(flow.category, flow.direction)]
         group.add(flow)
         limit_cny, limit_usd = params.of(flow)
-        basis = group.reached(flow, limit_cny, limit_usd)
+        basis = group.reached(flow, limit_cny * TICK, limit_usd * TICK)
         if basis:
             hits.append(_hit(flow, group, basis, (limit_cny, limit_usd), params, version))
     return hits
@@ -99,8 +99,8 @@ def _hit(flow: Flow, group: _Day, basis: str, limits: tuple[int, int], params: P
         "kind": "entity" if flow.is_entity else "natural",
         "day": flow.trade.day.isoformat(),
         "basis": basis,
-        "sum_cny": money(group.all_cny if basis == "converted" else group.cny),
-        "sum_usd": money(group.all_usd if basis == "converted" else group.foreign),
+        "sum_cny": money(exact(group.all_cny if basis == "converted" else group.cny)),
+        "sum_usd": money(exact(group.all_usd if basis == "converted" else group.foreign)),
         "limit_cny": money(Fraction(limits[0])),
         "limit_usd": money(Fraction(limits[1])),
         "trades": group.counts[True] + group.counts[False],

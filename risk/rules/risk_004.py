@@ -31,7 +31,7 @@ from config.base.clock import rfc3339
 from risk.rules.facts import Facts
 from risk.rules.flows import Flow, Limits, flows
 from risk.rules.hit import Hit
-from risk.rules.numbers import money, score
+from risk.rules.numbers import TICK, money, score
 
 RULE_ID = "RISK-004"
 STRUCTURING = "structuring"
@@ -77,7 +77,8 @@ def _just_under(flow: Flow, params: Params) -> bool:
     """In [0.8 limit, limit): exactly at the limit is RISK-003's."""
     limit_cny, limit_usd = params.of(flow)
     limit = limit_cny if flow.is_cny else limit_usd
-    return params.near * limit <= flow.own < limit
+    # Crosswise, without dividing.
+    return params.near.numerator * limit * TICK <= flow.own * params.near.denominator and flow.own < limit * TICK
 
 
 def _hit(flow: Flow, window: deque[Flow], params: Params, version: int) -> Hit:

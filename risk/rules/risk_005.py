@@ -44,12 +44,13 @@ from config.base.clock import business_date, business_day_bounds
 from memory.profiles.derived import add_months
 from risk.rules.facts import Facts, Holdings, Trade
 from risk.rules.hit import Hit
-from risk.rules.numbers import cents, money, ratio, score
+from risk.rules.numbers import TICK, cents, exact, money, ratio, score, ticks
 
 RULE_ID = "RISK-005"
 TURNOVER = "churning_turnover"
 COST = "churning_cost"
 _DAY = timedelta(days=1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -81,30 +82,40 @@ class Params:
 
 @dataclass(frozen=True, slots=True)
 class _Year:
-    """What stands in the window of one buy. annual: the factor to a year; days: the account's age. solicited, known:
-    buys solicited, and buys of which that is given."""
+    """What stands in the window of one buy; amounts in 1/TICK CNY. age, full: the account's and a whole window's
+    microseconds; a younger account is scaled up. solicited, known: buys solicited, and buys of which that is given."""
 
     buys: int
-    bought: Fraction
-    fees: Fraction
-    equity_sum: Fraction
+    bought: int
+    fees: int
+    equity_sum: int
     months: int
-    days: Fraction
-    annual: Fraction
+    age: int
+    full: int
     solicited: int
     known: int
 
     @property
+    def annual(self) -> Fraction:
+        """The factor to a year."""
+        return Fraction(self.full, self.age) if 0 < self.age < self.full else Fraction(1)
+
+    @property
     def equity(self) -> Fraction:
-        return self.equity_sum / self.months
+        return Fraction(self.equity_sum, self.months * TICK)
 
     @property
     def turnover(self) -> Fraction:
-        return self.bought * self.annual / self.equity
+        return Fraction(self.bought * self.months, self.equity_sum) * self.annual
 
     @property
     def cost(self) -> Fraction:
-        return self.fees * self.annual / self.equity
+        return Fraction(self.fees * self.months, self.equity_sum) * self.annual
+
+    def reaches(self, amount: int, limit: Fraction) -> bool:
+        """Whether the amount, scaled to a year, is at least `limit` times the equity: crosswise, without dividing."""
+        up, down = (self.full, self.age) if 0 < self.age < self.full else (1, 1)
+        return amount * self.months * up * limit.denominator >= limit.numerator * down * self.equity_sum
 
 
 def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
@@ -121,6 +132,8 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
             continue
         year = ledger.year(number, params)
         if year is None:
+            continue
+        if not (year.reaches(year.bought, params.turnover_limit) or year.reaches(year.fees, params.cost_limit)):
             continue
         parts = _parts(year, params)
         if parts:
@@ -144,18 +157,17 @@ class _Ledger:
     def __init__(self, facts: Facts, counted: Sequence[int]) -> None:
         trades = facts.trades
         buys = [trades[index] for index in counted]
-        nothing = Fraction(0)
         self._counted = counted
         self._buys = buys
         self._buy_times = [trade.fact.traded_at for trade in buys]
-        self._bought = _sums((trade.amount for trade in buys), nothing)
+        self._bought = _sums((trade.ticks for trade in buys), 0)
         self._known = _sums((int(trade.fact.solicited is not None) for trade in buys), 0)
         self._solicited = _sums((int(bool(trade.fact.solicited)) for trade in buys), 0)
         self._times = [trade.fact.traded_at for trade in trades]
-        self._fees = _sums((_fee(trade) for trade in trades), nothing)
+        self._fees = _sums((_fee(trade) for trade in trades), 0)
         closes = month_closes(facts, buys[-1])
         self._closes = [close for close, _equity in closes]
-        self._equity = _sums((equity for _close, equity in closes), nothing)
+        self._equity = _sums((equity for _close, equity in closes), 0)
 
     def year(self, number: int, params: Params) -> _Year | None:
         """The window that ends with the counted buy of this number; None where one of the three bounds is not met."""
@@ -170,31 +182,29 @@ class _Ledger:
             return None
         early, late = bisect_left(self._closes, since), bisect_right(self._closes, until)
         equity_sum = self._equity[late] - self._equity[early]
-        if equity_sum <= 0 or equity_sum < params.min_equity * (late - early):
+        if equity_sum <= 0 or equity_sum < params.min_equity * TICK * (late - early):
             return None
-        days = Fraction((until - opened_at) // timedelta(microseconds=1), _DAY // timedelta(microseconds=1))
-        annual = Fraction(params.window_days) / days if 0 < days < params.window_days else Fraction(1)
         return _Year(
             buys=number + 1 - first,
             bought=self._bought[number + 1] - self._bought[first],
             fees=self._fees[self._counted[number] + 1] - self._fees[bisect_left(self._times, since)],
             equity_sum=equity_sum,
             months=late - early,
-            days=days,
-            annual=annual,
+            age=(until - opened_at) // _MICROSECOND,
+            full=params.window_days * _DAY // _MICROSECOND,
             solicited=self._solicited[number + 1] - self._solicited[first],
             known=self._known[number + 1] - self._known[first],
         )
 
 
-def _fee(trade: Trade) -> Fraction:
+def _fee(trade: Trade) -> int:
     fact = trade.fact
-    return Fraction(fact.fee) * Fraction(fact.fx_cny) if fact.fee and fact.fx_cny is not None else Fraction(0)
+    return ticks(fact.fee, fact.fx_cny) if fact.fee and fact.fx_cny is not None else 0
 
 
-def month_closes(facts: Facts, last: Trade) -> list[tuple[datetime, Fraction]]:
-    """The instant of each calendar month's close and all positions with cash then, in CNY: from the first snapshot's
-    month to the newest close by the trade `last`."""
+def month_closes(facts: Facts, last: Trade) -> list[tuple[datetime, int]]:
+    """The instant of each calendar month's close and all positions with cash then, in 1/TICK CNY: from the first
+    snapshot's month to the newest close by the trade `last`."""
     first = facts.first_snapshot_day
     if first is None:
         return []
@@ -205,7 +215,7 @@ def month_closes(facts: Facts, last: Trade) -> list[tuple[datetime, Fraction]]:
     while month <= newest:  # a month's first instant is the close of the month before
         values = holdings.at_close(month - _DAY)
         if values is not None:
-            found.append((business_day_bounds(month)[0], sum(values.values(), Fraction(0))))
+            found.append((business_day_bounds(month)[0], sum(values.values())))
         month = add_months(month, 1)
     return found
 
@@ -230,14 +240,14 @@ def _hit(trade: Trade, year: _Year, parts: dict[str, Fraction], params: Params, 
         "turnover_limit": ratio(params.turnover_limit),
         "cost": ratio(year.cost),
         "cost_limit": ratio(params.cost_limit),
-        "bought": money(year.bought),
-        "fees": money(year.fees),
+        "bought": money(exact(year.bought)),
+        "fees": money(exact(year.fees)),
         "buys": year.buys,
         "equity": cents(year.equity),
-        "equity_sum": money(year.equity_sum),
+        "equity_sum": money(exact(year.equity_sum)),
         "months": year.months,
         "window_days": params.window_days,
-        "account_days": int(year.days),
+        "account_days": year.age // (_DAY // _MICROSECOND),
         "annualised": year.annual != 1,
         "annual_factor": ratio(year.annual),
         "solicited": year.solicited,

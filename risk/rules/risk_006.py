@@ -30,14 +30,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
-from math import lcm
 from typing import Any
 
 from config.base.clock import business_zone
 from risk.rules.facts import Facts, Trade
 from risk.rules.hit import Hit
 from risk.rules.lots import INCOMING, OUTGOING, Lots, Taken, units_of
-from risk.rules.numbers import cents, money, ratio, score
+from risk.rules.numbers import TICK, cents, money, ratio, score
 
 RULE_ID = "RISK-006"
 DORMANT = "dormant_reactivated"
@@ -93,7 +92,7 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     that has a large sale."""
     subjects = [trade for trade in facts.trades if is_subject(trade)]
     least = min(params.dormant_amount, params.fast_amount, params.size_amount)
-    if params.odd_points < params.hit_from and not any(trade.amount >= least for trade in subjects):
+    if params.odd_points < params.hit_from and not any(trade.ticks >= least * TICK for trade in subjects):
         return []  # an odd hour alone is no hit
     fast = _Fast(facts, subjects, params)
     sizes = _Sizes(subjects, params)
@@ -126,7 +125,7 @@ def direction_of(trade: Trade) -> str:
 
 
 def _dormant(trade: Trade, previous: Trade | None, params: Params) -> _Part | None:
-    if previous is None or trade.amount < params.dormant_amount:
+    if previous is None or trade.ticks < params.dormant_amount * TICK:
         return None
     idle = trade.fact.traded_at - previous.fact.traded_at
     if idle < timedelta(days=params.dormant_days):
@@ -158,7 +157,7 @@ class _Fast:
         }
 
     def _is_large_sale(self, trade: Trade) -> bool:
-        return trade.fact.trade_type in SOLD and trade.amount >= self._params.fast_amount
+        return trade.fact.trade_type in SOLD and trade.ticks >= self._params.fast_amount * TICK
 
     def judge(self, trade: Trade) -> _Part | None:
         if not self._is_large_sale(trade):
@@ -183,7 +182,7 @@ class _Fast:
 
 
 class _Window:
-    """Amounts of the last days in one direction, as whole numbers of 1/scale CNY, sorted."""
+    """Amounts of the last days in one direction, as whole numbers of 1/TICK CNY, sorted."""
 
     def __init__(self, days: int) -> None:
         self._span = timedelta(days=days)
@@ -210,9 +209,7 @@ class _Sizes:
 
     def __init__(self, subjects: Sequence[Trade], params: Params) -> None:
         self._params = params
-        # Exact and fast: all amounts as whole numbers of the smallest fraction that divides each of them.
-        self._scale = lcm(*{trade.amount.denominator for trade in subjects})
-        self._needed = any(trade.amount >= params.size_amount for trade in subjects)
+        self._needed = any(trade.ticks >= params.size_amount * TICK for trade in subjects)
         self._windows = {name: _Window(params.size_days) for name in ("in", "out")}
 
     def judge(self, trade: Trade) -> _Part | None:
@@ -221,15 +218,15 @@ class _Sizes:
         direction = direction_of(trade)
         window = self._windows[direction]
         amounts = window.sorted_at(trade.fact.traded_at)
-        part = self._judge(trade, amounts, direction) if trade.amount >= self._params.size_amount else None
-        window.add(trade.fact.traded_at, trade.amount.numerator * (self._scale // trade.amount.denominator))
+        part = self._judge(trade, amounts, direction) if trade.ticks >= self._params.size_amount * TICK else None
+        window.add(trade.fact.traded_at, trade.ticks)
         return part
 
     def _judge(self, trade: Trade, amounts: Sequence[int], direction: str) -> _Part | None:
         params, count = self._params, len(amounts)
         if not count or count < params.size_trades:
             return None
-        median = Fraction(amounts[(count - 1) // 2] + amounts[count // 2], 2 * self._scale)
+        median = Fraction(amounts[(count - 1) // 2] + amounts[count // 2], 2 * TICK)
         if trade.amount < params.size_times * median:
             return None
         figures = {
