@@ -6,18 +6,26 @@ A customer for each side of each rule; two scanners take them all at once.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
 
+from config.base.redis import state
+from guard.access.services import Caller
 from memory.core.importer import import_tables
 from memory.core.models import CoreTrade
-from risk.alerts.models import HitState, RiskAlertHit
+from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
+from risk.conduct.services import ConductReport, scan_conduct
 from risk.rules import services
-from risk.rules.services import scan
+from risk.rules.services import ScanReport, scan
+from tests.risk.conduct.make import make_refusal
 from tests.risk.rules.build import at
 
+SHANGHAI = ZoneInfo("Asia/Shanghai")
 Row = dict[str, str]
 EVE, DAY = "2026-06-30", "2026-07-01"  # a month's end too
 LAST, FIRST = "23:59:59.999999", "00:00:00"  # the last instant of a day, the first of the next
@@ -105,6 +113,10 @@ def around_midnight() -> Story:
     story.trade("one-day", DAY, FIRST, amount="300000")
     trade = story.trade("one-day", DAY, LAST, amount="300000")
     story.expect("003", f"domestic:in:{trade}@1", 30, "large_amount")
+    story.customer("reported")
+    for day, clock in ((EVE, LAST), (DAY, FIRST), (DAY, LAST)):
+        trade = story.trade("reported", day, clock, amount="600000")
+        story.expect("003", f"domestic:in:{trade}@1", 30, "large_amount")
     # 004: a window of 72 hours does not care.
     story.customer("near")
     story.trade("near", "2026-06-29", LAST, amount="450000")
@@ -153,13 +165,13 @@ def around_midnight() -> Story:
     return story
 
 
-def two_scanners() -> None:
+def two_scanners(scanner: Callable[..., ScanReport | ConductReport] = scan) -> None:
     """Both scan at once, in small portions, until nothing is left."""
     failed: list[list[str]] = []
 
     def work() -> None:
         try:
-            failed.append(scan(patience=20.0).failed)
+            failed.append(scanner(patience=20.0).failed)
         finally:
             connection.close()
 
@@ -182,6 +194,64 @@ def test_every_rule_has_its_days_in_shanghai_whatever_utc_calls_them(monkeypatch
     assert {row[4:] for row in rows} == {(HitState.LIVE, 1)}
     assert len(rows) == len(story.expected)
     assert {rule for rule, _key in story.expected} == {f"RISK-00{number}" for number in range(1, 8)}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_kept_of_them_is_named_by_the_same_days(own_redis_prefix: str) -> None:
+    """Anchors, alerts and hints: a repeat of the day joins, what comes a microsecond later is another day's."""
+    story = around_midnight()
+    import_tables(tenant="default", tables=story.tables)
+    two_scanners()
+    first: dict[str, str] = {}
+    for hit in RiskAlertHit.objects.order_by("id"):
+        day = hit.occurred_at.astimezone(SHANGHAI).date().isoformat()
+        first.setdefault(f"{hit.customer_id}:{hit.rule_id}:{day}", hit.alert_id)
+    held = dict(RiskAlertHit.objects.filter(anchor__isnull=False).values_list("anchor", "alert_id"))
+    assert held.keys() == first.keys()
+    assert {anchor.rsplit(":", 1)[1] for anchor in held} == {EVE, DAY}
+    reports = RiskAlert.objects.filter(customer_id="reported").order_by("opened_at", "alert_id")
+    of_day = {anchor[-10:]: alert_id for anchor, alert_id in held.items() if anchor.startswith("reported:")}
+    assert {alert.alert_id: (alert.alert_type, alert.hit_count) for alert in reports} == {
+        of_day[EVE]: ("report", 1), of_day[DAY]: ("report", 2),
+    }  # fmt: skip
+    names = [f"{own_redis_prefix}:risk:dedup:{anchor}" for anchor in held]
+    assert sorted(state().scan_iter(f"{own_redis_prefix}:risk:dedup:*")) == sorted(names)
+    assert all(0 < state().ttl(name) <= 86400 for name in names)
+    # Redis emptied, and everything looked at once more by both: the anchors decide.
+    state().delete(*names)
+    before = (RiskAlert.objects.count(), RiskAlertHit.objects.count(), AlertOutbox.objects.count())
+    two_scanners(partial(scan, everything=True))
+    assert (RiskAlert.objects.count(), RiskAlertHit.objects.count(), AlertOutbox.objects.count()) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_advisors_days_are_shanghais_too(own_redis_prefix: str) -> None:
+    """Refusals from 23:30 on, the last of them on either side of midnight; and a whole night that is one day in UTC."""
+    wanted = {}
+    for name, day, clock in (("eve", EVE, LAST), ("night", DAY, FIRST)):
+        for minute in range(4):
+            probe(name, minute, at(EVE, f"23:3{minute}:00"))
+        probe(name, 4, at(day, clock))
+        wanted[f"{name}:{day}:probing"] = f"{name}:RISK-008:{day}"
+    for name, day, hour in (("twice", EVE, 21), ("twice", DAY, 1)):
+        for number in range(10):
+            make_refusal(
+                f"c{number % 2}", at(day, f"{hour:02}:{number * 3:02}:00"), caller=advisor(name), code="NOT_OWNER"
+            )
+        wanted[f"{name}:{day}:off_hours_burst"] = f"{name}:RISK-008:{day}"
+    two_scanners(scan_conduct)
+    rows = RiskAlertHit.objects.values_list("evidence_key", "anchor")
+    assert dict(rows) == wanted
+    assert RiskAlert.objects.filter(alert_type="pattern").count() == 4
+    assert not list(state().scan_iter(f"{own_redis_prefix}:risk:dedup:*")), "conduct has its anchor alone"
+
+
+def advisor(name: str) -> Caller:
+    return Caller("default", "advisor", name)
+
+
+def probe(name: str, number: int, moment: datetime) -> None:
+    make_refusal(f"c{number % 3}", moment, caller=advisor(name), code="AUTH_403_SCOPE")
 
 
 @pytest.mark.django_db
