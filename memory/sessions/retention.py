@@ -64,39 +64,42 @@ def shared(pks: Sequence[int], before: datetime) -> Collection[int]:
 
 
 def remove(pks: Sequence[int], before: datetime) -> Mapping[str, int]:
-    """One step: marks all of them, and of each in turn removes messages, until the step is full."""
+    """One step: marks all of them, removes messages session by session until the step is full, then the rest of those
+    that have none left. About 12 queries, however many sessions."""
     at = now()
     counts: Counter[str] = Counter()
     unmarked = AgentSession.objects.filter(pk__in=pks, erased_at=None)
     # detached_at: should Redis have anything of it yet, whichever process next catches up closes it there.
     unmarked.update(erased_at=at, deleted_at=Coalesce(F("deleted_at"), at), detached_at=at)
-    rows_left, bytes_left = STEP_ROWS, STEP_BYTES
-    for row in AgentSession.objects.filter(pk__in=pks).order_by("pk"):
-        mine = AgentMessage.objects.filter(session_row_id=row.pk).order_by("seq").select_for_update()
-        found = []
-        for pk, size in mine.values_list("pk", "size")[: rows_left + 1]:
-            if rows_left <= 0 or bytes_left <= 0:
-                break
-            found.append(pk)
-            rows_left, bytes_left = rows_left - 1, bytes_left - size
-        counts["agent_message"] += delete_by_key(AgentMessage, found)
-        if AgentMessage.objects.filter(session_row_id=row.pk).exists():
+    messages = AgentMessage.objects.filter(session_row_id__in=pks).order_by("session_row_id", "seq").select_for_update()
+    found: list[int] = []
+    size = 0
+    unfinished: int | None = None  # the session where the step ended; those after it have not begun
+    for pk, of, bytes_ in messages.values_list("pk", "session_row_id", "size")[: STEP_ROWS + 1]:
+        if len(found) == STEP_ROWS or size >= STEP_BYTES:
+            unfinished = of
             break
-        _remove_rest(row, counts)
+        found.append(pk)
+        size += bytes_
+    counts["agent_message"] = delete_by_key(AgentMessage, found)
+    if finished := [pk for pk in pks if unfinished is None or pk < unfinished]:
+        _remove_rest(finished, counts)
     return +counts
 
 
-def _remove_rest(row: AgentSession, counts: Counter[str]) -> None:
-    name = {"tenant": row.tenant, "session_id": row.session_id}
-    mine: tuple[QuerySet[Any], ...] = (
-        SessionBranch.objects.filter(session_row_id=row.pk),
-        SessionNumbering.objects.filter(session_row_id=row.pk),
-        MessageDeadLetter.objects.filter(**name),
-        Fence.objects.filter(**name),
-    )
-    for rows in mine:
-        counts[rows.model._meta.db_table] += rows.delete()[0]
-    gone.blank([row.pk])
+def _remove_rest(pks: Sequence[int], counts: Counter[str]) -> None:
+    rows = list(AgentSession.objects.filter(pk__in=pks).values_list("tenant", "session_id"))
+    mine: list[QuerySet[Any]] = [
+        SessionBranch.objects.filter(session_row_id__in=pks),
+        SessionNumbering.objects.filter(session_row_id__in=pks),
+    ]
+    for tenant in {tenant for tenant, _session in rows}:
+        names = [session for of, session in rows if of == tenant]
+        mine.append(MessageDeadLetter.objects.filter(tenant=tenant, session_id__in=names))
+        mine.append(Fence.objects.filter(tenant=tenant, session_id__in=names))
+    for wanted in mine:
+        counts[wanted.model._meta.db_table] += delete_by_key(wanted.model, list(wanted.values_list("pk", flat=True)))
+    gone.blank(pks)
 
 
 def letters_due(before: datetime) -> QuerySet[MessageDeadLetter]:

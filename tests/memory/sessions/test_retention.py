@@ -104,7 +104,7 @@ def test_many_messages_go_in_steps_and_a_death_in_between_is_gone_on_with(monkey
 
     monkeypatch.setattr(retention, "_remove_rest", dies)
     assert prune_table("agent_session").error == "DatabaseError"
-    assert 0 < said(session) <= 1
+    assert 0 < said(session) < 7
     assert row(session).erased_at is not None
     reattach()  # nobody reads half of it
     with pytest.raises(DomainError):
