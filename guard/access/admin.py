@@ -210,9 +210,10 @@ def people_of(request: HttpRequest) -> QuerySet[User]:
 
 @admin.register(StaffMember)
 class StaffMemberAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Who works for which tenant; without a row, `default`."""
+    """Who works for which tenant; without a row, `default`. And as whom: nobody says so of themselves, for that would
+    let them review what they wrote. Each change of that is an audit row."""
 
-    list_display = ("user", "tenant")
+    list_display = ("user", "tenant", "actor_id")
     list_select_related = ("user",)
     raw_id_fields = ("user",)
 
@@ -225,7 +226,16 @@ class StaffMemberAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return rows if request.user.is_superuser else rows.filter(tenant=request_tenant(request))  # type: ignore[union-attr]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return () if request.user.is_superuser else ("tenant",)  # type: ignore[union-attr]
+        fields: tuple[str, ...] = () if request.user.is_superuser else ("tenant",)  # type: ignore[union-attr]
+        own = obj is not None and obj.pk == request.user.pk
+        return (*fields, "actor_id") if own else fields
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change, **kwargs)
+        if "actor_id" in form.base_fields:
+            form.base_fields["actor_id"].validators.append(_check_actor)
+            form.base_fields["actor_id"].help_text = _("The advisor's id, where this person writes as one.")
+        return form
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         kwargs["queryset"] = people_of(request)  # nobody is taken over from another tenant
@@ -234,7 +244,21 @@ class StaffMemberAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def save_model(self, request: HttpRequest, obj: StaffMember, form: Any, change: bool) -> None:
         if not request.user.is_superuser:  # type: ignore[union-attr]
             obj.tenant = request_tenant(request)
-        super().save_model(request, obj, form, change)
+        if not change and obj.user_id == request.user.pk:  # type: ignore[attr-defined]
+            obj.actor_id = ""
+        before = StaffMember.objects.filter(pk=obj.pk).values_list("actor_id", flat=True).first() or ""
+        with transaction.atomic():
+            super().save_model(request, obj, form, change)
+            if obj.actor_id != before:
+                decision = Decision.GRANTED if obj.actor_id else Decision.REVOKED
+                _record_person(request, EventType.PRINCIPAL, decision, obj.user, "ACTS_AS")
+
+
+def _check_actor(value: str) -> None:
+    try:
+        check_id("actor", value)
+    except DomainError:
+        raise ValidationError(_("Use 1 to 64 of A-Z a-z 0-9 _ . -")) from None
 
 
 admin.site.login_form = LoginForm

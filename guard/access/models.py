@@ -115,12 +115,14 @@ class LoginCount(models.Model):
 
 
 class StaffMember(models.Model):
-    """The tenant that a person of the console works for."""
+    """The tenant that a person of the console works for, and whom they are to the AI agents: who writes as advisor
+    A-17 does not review what A-17 wrote, whatever their login."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, verbose_name=_("user"), primary_key=True, on_delete=models.CASCADE, related_name="+"
     )
     tenant = IdField(_("tenant"), default="default")
+    actor_id = IdField(_("acts as"), blank=True, default="")
 
     class Meta:
         app_label = "guard"

@@ -113,6 +113,12 @@ def tenant_of(user: AbstractBaseUser | AnonymousUser) -> str:
     return row.tenant if row else "default"
 
 
+def actor_of(user: AbstractBaseUser | AnonymousUser) -> str:
+    """The actor that this person acts as through an AI agent (an advisor's id); '' where no row says so. 1 query."""
+    row = StaffMember.objects.filter(user_id=user.pk).only("actor_id").first() if user.pk else None
+    return row.actor_id if row else ""
+
+
 def may(user: AbstractBaseUser | AnonymousUser, permission: str) -> bool:
     """Whether a person holds `app.codename` by role or by grant. Being a superuser is no role: whoever runs the
     system sees all of it and decides no case. Costs what Django caches with the user; a superuser one query of ours.

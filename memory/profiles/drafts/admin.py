@@ -28,7 +28,7 @@ from guard.audit.services import record
 from memory.profiles.drafts import selectors, services
 from memory.profiles.drafts.differences import changed_fields, differences
 from memory.profiles.drafts.models import AdvisorDraft, ReviewStatus
-from memory.profiles.drafts.policies import OBJECT, REVIEW, same_person
+from memory.profiles.drafts.policies import OBJECT, REVIEW, is_author
 from memory.profiles.drafts.unmasking import KIND
 
 
@@ -101,7 +101,7 @@ class AdvisorDraftAdmin(ReadOnlyAdmin):
             "earlier": revisions[:-1],
             "lines": differences(old, newest) if reads else (),
             "changed": changed_fields(old, newest),
-            "own": same_person(person.get_username(), draft.advisor_id),
+            "own": is_author(person, draft),
             "waits": draft.review_status == ReviewStatus.SUBMITTED,
             "may_unmask": may_unmask(person),
             "error": error,

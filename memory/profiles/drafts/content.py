@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from config.base.errors import DomainError
@@ -28,6 +29,11 @@ class Content:
     subject: str = ""
     recipient: str = ""
 
+    def with_plain_lines(self) -> Content:
+        """Each line of the body ended by a line feed alone, whatever the writer's system ends lines with. What is
+        stored, hashed, approved and sent is this."""
+        return replace(self, body=self.body.replace("\r\n", "\n").replace("\r", "\n"))
+
     def check(self) -> None:
         """Errors: INVALID_REQUEST (422) that names the field, BODY_TOO_LARGE (413)."""
         for name, value, allowed in (("kind", self.kind, DraftKind), ("channel", self.channel, DraftChannel)):
@@ -36,7 +42,7 @@ class Content:
         for name, text, most in (("subject", self.subject, MAX_SUBJECT), ("recipient", self.recipient, MAX_RECIPIENT)):
             if len(text) > most:
                 raise _invalid(name, f"has {len(text)} characters; at most {most}")
-            if has_hidden(text):
+            if has_hidden(text) or (name == "recipient" and _JOINER in text):
                 # A line break in an address or a subject would be a header of its own to whoever sends the mail; what
                 # has no width or turns the direction would be read by nobody who reviews it.
                 raise _invalid(name, "has a character that is a control, a separator of lines or not to be seen")
@@ -58,8 +64,32 @@ class Content:
 
 
 def has_hidden(text: str, *, but: str = "") -> bool:
-    """Whether it has a control (Cc), a format (Cf) or a separator of lines (Zl, Zp) other than those of `but`."""
-    return any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") and char not in but for char in text)
+    """Whether it has a control (Cc), a format (Cf) or a separator of lines (Zl, Zp) other than those of `but`; what
+    joins two emoji to one is part of what is seen."""
+    return next(hidden_places(text, but=but), None) is not None
+
+
+def hidden_places(text: str, *, but: str = "") -> Iterator[int]:
+    for place, char in enumerate(text):
+        if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") and char not in but and not _joins(text, place):
+            yield place
+
+
+_JOINER, _AS_EMOJI = "\u200d", "\ufe0f"
+
+
+def _joins(text: str, place: int) -> bool:
+    """Whether a zero width joiner stands between two emoji; the first may have its form and its colour of skin."""
+    if text[place] != _JOINER or place + 1 == len(text):
+        return False
+    before = place - 1
+    while before >= 0 and (text[before] == _AS_EMOJI or "\U0001f3fb" <= text[before] <= "\U0001f3ff"):
+        before -= 1
+    return before >= 0 and _is_emoji(text[before]) and _is_emoji(text[place + 1])
+
+
+def _is_emoji(char: str) -> bool:
+    return char in "↔↕" or (char >= "\u2600" and unicodedata.category(char) == "So")
 
 
 def content_of(revision: AdvisorDraftRevision) -> Content:

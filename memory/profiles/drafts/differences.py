@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from memory.profiles.drafts.content import has_hidden
+from memory.profiles.drafts.content import hidden_places
 from memory.profiles.drafts.models import AdvisorDraftRevision
 
 # Where lines that are not alone of their kind would have to be compared with more than so many pairs, here or in all of
@@ -47,7 +47,8 @@ def differences(old: AdvisorDraftRevision | None, new: AdvisorDraftRevision) -> 
 
 def visible(text: str) -> str:
     """The text with what no eye sees: controls, separators of lines, what turns the direction or has no width."""
-    return "".join(f"[U+{ord(char):04X}]" if has_hidden(char, but="\t") else char for char in text)
+    hidden = set(hidden_places(text, but="\t"))
+    return "".join(f"[U+{ord(char):04X}]" if place in hidden else char for place, char in enumerate(text))
 
 
 def _pairs(before: list[str], after: list[str]) -> list[tuple[int, int]]:

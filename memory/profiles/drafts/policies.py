@@ -14,7 +14,7 @@ from config.base.errors import DomainError
 from config.base.ids import check_id
 from guard.access.matrix import Action, Resource, scope_of
 from guard.access.people import record_refusal
-from guard.access.roles import may, tenant_of
+from guard.access.roles import actor_of, may, tenant_of
 from guard.access.services import Caller, authorize, refuse
 from memory.profiles.drafts.models import AdvisorDraft, ReviewStatus
 
@@ -84,13 +84,21 @@ def _person_may_review(person: User, draft: AdvisorDraft) -> None:
     code = ""
     if not may(person, REVIEW):
         code = "FORBIDDEN"
-    elif same_person(person.get_username(), draft.advisor_id):
+    elif is_author(person, draft):
         code = "DRAFT_OWN_REVIEW"
     if code:
         record_refusal(
             person, action="review", permission=REVIEW, object_type=OBJECT, object_id=draft.draft_id, code=code
         )
         raise DomainError(code)
+
+
+def is_author(person: User, draft: AdvisorDraft) -> bool:
+    """By the login, the part of it before an @, or the actor that the console says this person acts as (staff member).
+    1 query."""
+    login = person.get_username()
+    names = (login, login.partition("@")[0], actor_of(person))
+    return any(name and same_person(name, draft.advisor_id) for name in names)
 
 
 def same_person(login: str, actor_id: str) -> bool:

@@ -50,6 +50,7 @@ def create_draft(*, caller: Caller, customer_id: str, content: Content) -> Advis
     CUSTOMER_ERASED (410).
     """
     policies.may_write_for(caller, customer_id)
+    content = content.with_plain_lines()
     content.check()
     draft_id = new_id()
     digest = content.hash(draft_id=draft_id, customer_id=customer_id)
@@ -77,6 +78,7 @@ def revise_draft(*, caller: Caller, draft_id: str, version: int, content: Conten
     """
     found = policies.find(caller.tenant, draft_id)
     policies.may_change(caller, found)
+    content = content.with_plain_lines()
     content.check()
 
     def change(draft: AdvisorDraft) -> None:

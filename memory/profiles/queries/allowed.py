@@ -46,9 +46,7 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
 )  # fmt: skip
 NODES: frozenset[type[exp.Expr]] = frozenset((*_SHAPE, *_OPERATORS, *_FUNCTIONS))
 # Functions that sqlglot has no node for; all but YEARWEEK are put otherwise before they are judged (spelling.py).
-NAMED = frozenset(
-    {"now", "weekday", "adddate", "subdate", "date", "datetime", "julianday", "mid", "total", "yearweek"}
-)
+NAMED = frozenset({"now", "weekday", "adddate", "subdate", "date", "datetime", "julianday", "mid", "total", "yearweek"})
 MAX_TIMES = 1000  # characters that LPAD fills up to, and times that REPEAT repeats
 TYPES = frozenset(
     {

@@ -77,6 +77,7 @@ def test_work_is_bounded(name: str, monkeypatch: Any) -> None:
 
 def test_what_no_eye_sees_is_shown() -> None:
     assert visible("a\u2028b\x0c\u202ec\u200b\td\r") == "a[U+2028]b[U+000C][U+202E]c[U+200B]\td[U+000D]"
+    assert visible("👩\u200d💻 a\u200db") == "👩\u200d💻 a[U+200D]b"
     assert shown(of("pay", "100 now"), of("pay\u2028100 now")) == [
         ("gone", "pay"), ("gone", "100 now"), ("new", "pay[U+2028]100 now"),
     ]  # fmt: skip

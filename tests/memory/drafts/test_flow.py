@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from config.base.clock import now
 from config.base.errors import DomainError
+from guard.access.models import StaffMember
 from guard.access.services import Caller
 from guard.audit.models import AuditLog
 from memory.profiles.drafts import selectors, services
@@ -164,6 +165,21 @@ def test_a_person_with_the_author_s_login_cannot_review(login: str) -> None:
     assert AuditLog.objects.filter(event_type="authz", code="DRAFT_OWN_REVIEW").count() == 1
 
 
+@pytest.mark.parametrize("login", [f"{WEI}@firm.cn", f"{WEI.upper()}@FIRM.CN"])
+def test_an_address_that_begins_with_the_author_s_id_is_the_author_s(login: str) -> None:
+    draft = make_submitted()
+    refused("DRAFT_OWN_REVIEW", approve, make_reviewer(login), draft)
+
+
+def test_whoever_acts_as_the_author_cannot_review_whatever_their_login() -> None:
+    draft = make_submitted()
+    person = make_reviewer("m.wang@firm.cn")
+    StaffMember.objects.filter(user=person).update(actor_id=WEI.upper())
+    refused("DRAFT_OWN_REVIEW", approve, person, draft)
+    StaffMember.objects.filter(user=person).update(actor_id="somebody-else")
+    assert approve(person, draft).review_status == "approved"
+
+
 def test_an_advisor_cannot_review_their_own_even_where_advisors_may(settings: Any) -> None:
     draft = make_submitted()
     settings.DRAFT_PEER_REVIEW = True
@@ -270,6 +286,8 @@ def test_a_reason_says_what_it_shows() -> None:
     services.reject_draft(by=make_reviewer(), draft_id=draft.draft_id, version=draft.version, reason="one\r\ntwo")
 
 
+# Joiners that join no two emoji, and letters hidden behind a flag.
+UNJOINED = ("a\u200db", "👩\u200d", "\u200d👩", "👩\u200da", "a\u200d👩", "👩\u200d\u200d💻", "🏴\U000e0067\U000e007f")
 UNSEEN = ("\x85", "\u2028", "\u2029", "\u200b", "\u202e", "\x7f", "\t", "\ufeff")
 
 
@@ -287,6 +305,8 @@ UNSEEN = ("\x85", "\u2028", "\u2029", "\u200b", "\u202e", "\x7f", "\t", "\ufeff"
         (Content("message", "email", "x", recipient="a@b.c\r\nBcc: all@b.c"), "INVALID_REQUEST"),
         *((Content("message", "email", "x", recipient=f"a{char}@b.c"), "INVALID_REQUEST") for char in UNSEEN),
         *((Content("message", "app", "x", subject=f"a{char}b"), "INVALID_REQUEST") for char in UNSEEN),
+        *((Content("message", "app", "x", subject=text), "INVALID_REQUEST") for text in UNJOINED),
+        (Content("message", "email", "x", recipient="👩\u200d💻@b.c"), "INVALID_REQUEST"),
         (Content("report", "app", "x" * (256 * 1024 + 1)), "BODY_TOO_LARGE"),
     ],
 )
@@ -301,6 +321,27 @@ def test_words_come_back_exactly() -> None:
     assert selectors.read_draft(caller=WEI_CALLS, draft_id=draft.draft_id)[1] == words
     approved_hash = words.hash(draft_id=draft.draft_id, customer_id=ALICE)
     assert draft.content_hash == approved_hash
+
+
+EMOJI = (
+    "👩\u200d💻 本月", "👨\u200d👩\u200d👧\u200d👦", "🏳️\u200d🌈", "👩🏽\u200d⚕️", "❤️\u200d🔥", "🙂\u200d↔️",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("subject", EMOJI)
+def test_emoji_of_several_are_one_sign(subject: str) -> None:
+    draft = make_draft(Content("message", "app", "x", subject=subject))
+    assert selectors.read_draft(caller=WEI_CALLS, draft_id=draft.draft_id)[1].subject == subject
+
+
+def test_a_line_ends_in_one_way_whatever_the_writer_s_system_does() -> None:
+    draft = make_draft(Content("message", "app", "one\r\ntwo\rthree\n"))
+    words = Content("message", "app", "one\ntwo\nthree\n")
+    assert selectors.read_draft(caller=WEI_CALLS, draft_id=draft.draft_id)[1] == words
+    assert draft.content_hash == words.hash(draft_id=draft.draft_id, customer_id=ALICE)
+    again = Content("message", "app", "one\ntwo\r\nthree\r\n")
+    same = services.revise_draft(caller=WEI_CALLS, draft_id=draft.draft_id, version=1, content=again)
+    assert (same.version, same.revision) == (1, 1)
 
 
 def test_pages_by_key() -> None:
