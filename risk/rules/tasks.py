@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from risk.rules import services, trials
+from risk.rules import evaluating, services, trials
 
 
 @shared_task(name="risk.rules.scan")
@@ -17,3 +17,9 @@ def scan() -> int:
 def backtests() -> int:
     """Runs the backtests that wait; how many."""
     return trials.run_waiting()
+
+
+@shared_task(name="risk.rules.evaluate")
+def evaluate(tenant: str, trade_id: str) -> int:
+    """Evaluates one trade now; how many live hits it has. Safe to repeat; what it misses, the scanner finds."""
+    return len(evaluating.evaluate_trade(tenant=tenant, trade_id=trade_id).hits)
