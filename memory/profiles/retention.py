@@ -55,9 +55,10 @@ def shown(pks: Sequence[int], before: datetime) -> Collection[int]:
     then = ProfileVersion.objects.filter(layer=Layer.L3, tenant__in=tenants, customer_id__in=customers)
     then = then.filter(visible_at__lt=before).exclude(_newer(before))
     named = {
-        (tenant, customer, part["version"])
+        (tenant, customer, part.get("version"))
         for tenant, customer, kept_columns in then.values_list("tenant", "customer_id", "columns")
-        for part in (kept_columns.get("shown") or {}).values()
+        for part in dict(kept_columns.get("shown") or {}).values()
+        if isinstance(part, dict)
     }
     return {pk for pk, tenant, customer, version in rows if (tenant, customer, version) in named}
 
