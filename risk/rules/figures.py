@@ -15,6 +15,7 @@ from typing import Any
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy as _in
 
 DECIMALS = 6  # that a share or a multiple may have
 
@@ -32,25 +33,25 @@ def _unit(words: Promise | str, low: str | int, high: str | int) -> Unit:
     return Unit(words, Decimal(low), Decimal(high))
 
 
-POINTS = _unit(_("points"), 0, 100)
+POINTS = _unit(_in("unit", "points"), 0, 100)
 CNY = _unit("CNY", 1, 10**9)
 USD = _unit("USD", 1, 10**9)
-SHARE = _unit(_("share, 0 to 1"), "0.000001", 1)
+SHARE = _unit(_in("unit", "share, 0 to 1"), "0.000001", 1)
 # RISK-002 divides by what is left above the limit.
-LIMIT = _unit(_("share, below 1"), "0.01", "0.99")
-DAYS = _unit(_("days"), 1, 3660)
-FEW_DAYS = _unit(_("days"), 1, 31)
-MONTHS = _unit(_("months"), 1, 120)
-HOURS = _unit(_("hours"), 1, 720)
-FEW_HOURS = _unit(_("hours"), 1, 168)
-MINUTES = _unit(_("minutes"), 1, 1440)
-SECONDS = _unit(_("seconds"), 0, 3600)
-COUNT = _unit(_("number"), 1, 1000)
-LEVEL = _unit(_("level R"), 1, 5)
-AGE = _unit(_("years of age"), 18, 120)
-HOUR = _unit(_("hour of the day"), 0, 24)
-TIMES = _unit(_("times"), "0.01", 1000)
-SLOPE = _unit(_("points each"), 0, 1000)
+LIMIT = _unit(_in("unit", "share, below 1"), "0.01", "0.99")
+DAYS = _unit(_in("unit", "days"), 1, 3660)
+FEW_DAYS = _unit(_in("unit", "days"), 1, 31)
+MONTHS = _unit(_in("unit", "months"), 1, 120)
+HOURS = _unit(_in("unit", "hours"), 1, 720)
+FEW_HOURS = _unit(_in("unit", "hours"), 1, 168)
+MINUTES = _unit(_in("unit", "minutes"), 1, 1440)
+SECONDS = _unit(_in("unit", "seconds"), 0, 3600)
+COUNT = _unit(_in("unit", "how many"), 1, 1000)
+LEVEL = _unit(_in("unit", "level R"), 1, 5)
+AGE = _unit(_in("unit", "years of age"), 18, 120)
+HOUR = _unit(_in("unit", "hour of the day"), 0, 24)
+TIMES = _unit(_in("unit", "times"), "0.01", 1000)
+SLOPE = _unit(_in("unit", "points each"), 0, 1000)
 
 
 @dataclass(frozen=True)

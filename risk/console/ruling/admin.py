@@ -68,10 +68,10 @@ class RiskRuleAdmin(ReadOnlyAdmin):
 
     def draft_view(self, request: HttpRequest, rule_id: str) -> HttpResponse:
         """A rule's figures in force, or with ?from=3 another version's, to make a draft of."""
-        if rule_id not in ALL_MODULES:
-            raise Http404
         if not self.has_view_permission(request):
             raise PermissionDenied
+        if rule_id not in ALL_MODULES:
+            raise Http404
         tenant = request_tenant(request)
         now = versions.in_force(tenant=tenant, rule_id=rule_id)
         base = number(request.GET.get("from", ""))

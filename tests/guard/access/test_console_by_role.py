@@ -29,6 +29,7 @@ from risk.alerts.models import AlertType
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign
 from risk.console.acts import ACTS
+from risk.rules.models import RiskRule
 from tests.memory.sessions.helpers import make_session
 from tests.risk.console.make import (
     make_alert,
@@ -97,6 +98,10 @@ SEEN: dict[str, str] = {
     "memory_analyticsgrant_changelist": "auditor operator",
     "memory_analyticsgrant_change": "auditor operator",
     "memory_analyticsgrant_add": "operator",
+    # figures of rules: managers change them, officers and auditors look
+    **dict.fromkeys((f"risk_riskrule_{page}" for page in ("changelist", "change", "draft")), "officer manager auditor"),
+    # a GET of an act leads to the page, which decides
+    **{f"risk_riskrule_{act}": "*" for act in ("save", "shadow", "activate", "drop", "backtest")},
     # which days are worked; what the house itself promotes
     **dict.fromkeys(("risk_holiday_changelist", "risk_holiday_change"), "officer manager operator"),
     **dict.fromkeys(("risk_holiday_add", "risk_holiday_delete"), "operator"),
@@ -117,6 +122,7 @@ HISTORY = {
     "memory_messagedeadletter": "operator",
     "memory_legalhold": "auditor operator",
     "risk_riskalert": "officer manager operator",
+    "risk_riskrule": "officer manager auditor",
     "risk_holiday": "officer manager operator",
     "risk_campaign": "officer manager",
 }
@@ -155,6 +161,7 @@ def objects() -> dict[str, str]:
         "risk_holiday": str(Holiday.objects.create(day=day).pk),
         "risk_campaign": str(campaign.pk),
         "risk_riskalert": alert.pk,
+        "risk_riskrule": str(RiskRule.objects.create(rule_id="RISK-002", version=2).pk),
         "guard_agentprincipal": issue_key(agent="risk").principal.pk,
         "guard_auditlog": str(AuditLog.objects.values_list("pk", flat=True)[0]),
         "guard_staffmember": str(member.pk),
@@ -178,7 +185,8 @@ def address(name: str, pattern: str, objects: dict[str, str]) -> str:
             pattern = pattern.replace(placeholder, one)
         return pattern.replace("<int:version_id>", objects["memory_profileversion"])
     kind = next((kind for kind in objects if name.startswith(f"{kind}_")), "")
-    for placeholder in ("<path:object_id>", "<str:alert_id>", "<id>"):
+    pattern = pattern.replace("<str:rule_id>", "RISK-002")
+    for placeholder in ("<path:object_id>", "<str:alert_id>", "<id>", "<int:pk>"):
         pattern = pattern.replace(placeholder, objects.get(kind, "1"))
     return pattern.replace("<str:kind>", "csv")
 

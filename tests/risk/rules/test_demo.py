@@ -157,7 +157,8 @@ def test_a_demo_from_nothing_then_again_then_a_live_trade(installation: Path) ->
 
     logins = json.loads((installation / "demo_logins.json").read_text())
     assert stat.S_IMODE((installation / "demo_logins.json").stat().st_mode) == 0o600
-    assert [user["username"] for user in logins["users"]] == ["officer", "officer2", "manager", "auditor", "admin"]
+    names = [user["username"] for user in logins["users"]]
+    assert names == ["officer", "officer2", "manager", "manager2", "auditor", "admin"]
     officer = authenticate(username="officer", password=logins["password"])
     assert officer is not None
     assert officer.is_staff
