@@ -63,8 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         put_long_files_first(items)
 
 
+@pytest.fixture(scope="session")
+def memories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each test has its AUDIT_MEMORY_DIR; `mktemp` for each would look at all before it again."""
+    return tmp_path_factory.mktemp("memories")
+
+
 @pytest.fixture(autouse=True)
-def own_redis_prefix(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def own_redis_prefix(settings: Any, memories: Path) -> Iterator[str]:
     """Each test has its own key prefix; its keys are removed by prefix scan, whatever else is on the server."""
     from config.base import redis as base_redis
     from guard.access.services import forget_principals
@@ -77,7 +83,8 @@ def own_redis_prefix(settings: Any, tmp_path_factory: pytest.TempPathFactory) ->
     from memory.sessions.numbering import given
 
     settings.REDIS_KEY_PREFIX = f"t{uuid.uuid4().hex[:12]}"
-    settings.AUDIT_MEMORY_DIR = tmp_path_factory.mktemp("memory")
+    settings.AUDIT_MEMORY_DIR = memories / settings.REDIS_KEY_PREFIX
+    settings.AUDIT_MEMORY_DIR.mkdir()
     forget_chain()
     links.forget()
     forget_principals()

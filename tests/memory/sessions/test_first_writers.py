@@ -110,8 +110,8 @@ def test_sixteen_threads_that_also_make_the_session(settings: Any) -> None:
     check_all_there(session, receipts)
 
 
-WRITER_PROGRAM = """
-import json, os, sys
+WRITERS_PROGRAM = """
+import json, multiprocessing, os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
 import django
 from django.conf import settings
@@ -119,39 +119,31 @@ settings.DATABASES["default"]["NAME"] = sys.argv[1]
 settings.REDIS_KEY_PREFIX = sys.argv[2]
 django.setup()
 from tests.memory.sessions.helpers import append, make_session
-session, writer = sys.argv[3], sys.argv[4]
-print("ready", flush=True)
-sys.stdin.readline()
-make_session(session_id=session)
-print(json.dumps([(append(session, f"{writer}.{n}")[0].seq, f"{writer}.{n}") for n in range(int(sys.argv[5]))]))
+session, writers, appends = sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+fork = multiprocessing.get_context("fork")
+together = fork.Barrier(writers)
+
+def write(writer):
+    together.wait(60)  # so each process takes one writer's part
+    make_session(session_id=session)
+    return [(append(session, f"{writer}.{n}")[0].seq, f"{writer}.{n}") for n in range(appends)]
+
+with fork.Pool(writers) as pool:
+    print(json.dumps(pool.map(write, range(writers), chunksize=1)))
 """
 
 
 @pytest.mark.mariadb  # the test database of SQLite is in memory: no other process can open it
 def test_sixteen_processes_write_first_to_one_session(settings: Any) -> None:
+    """Forked before anything is connected, as workers are: starting Django sixteen times would cost the most here."""
     session = "chat-of-sixteen-processes"
     name = connection.settings_dict["NAME"]
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER_PROGRAM, name, settings.REDIS_KEY_PREFIX, session, str(n), str(APPENDS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=PROJECT,
-            env={**os.environ, "REDIS_URL": django_settings.REDIS_URL},
-        )
-        for n in range(WRITERS)
-    ]
-    try:
-        for writer in writers:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-        for writer in writers:
-            assert writer.stdin is not None
-            writer.stdin.write(b"go\n")
-            writer.stdin.flush()
-        receipts = [tuple(receipt) for writer in writers for receipt in json.loads(writer.communicate()[0])]
-    finally:
-        for writer in writers:
-            writer.kill()
-            writer.wait()
+    done = subprocess.run(
+        [sys.executable, "-c", WRITERS_PROGRAM, name, settings.REDIS_KEY_PREFIX, session, str(WRITERS), str(APPENDS)],
+        capture_output=True, text=True, timeout=120, check=False, cwd=PROJECT,
+        env={**os.environ, "REDIS_URL": django_settings.REDIS_URL},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    receipts = [tuple(receipt) for part in json.loads(done.stdout) for receipt in part]
+    assert len(receipts) == WRITERS * APPENDS
     check_all_there(session, receipts)
