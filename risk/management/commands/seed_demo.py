@@ -118,7 +118,7 @@ class Command(BaseCommand):
         imported = import_tables(tenant=TENANT, tables=demo.tables)
         report["conduct"] = tell(tenant=TENANT, deeds=demo.planted.conduct)
         listed = _listed(demo, end)
-        listed["violations"] += [*demo.planted.conduct_violations, *_live_ones()]
+        listed["violations"] = [*listed["violations"], *demo.planted.conduct_violations, *_live_ones()]
         listed["conduct_silent"] = demo.planted.conduct_silent
         _write(settings.DATA_DIR / "demo_violations.json", listed)
         report.update(
