@@ -151,6 +151,22 @@ def publishing(seconds: float) -> Iterator[Row]:
     yield Row(name, seen["p99"], "1 s", 1.0, 1.0, note, True)
 
 
+def scans(long: bool) -> Iterator[Row]:
+    from tests.bench.scans import history_costs, make_year, scan_rates
+
+    trades = make_year("bench", 500)
+    rates = scan_rates("bench")
+    note = ", ".join(f"{name[6:]} {share:.0%}" for name, share in rates.items() if name.startswith("share "))
+    name = f"scan of {trades} trades, all rules, nothing new"
+    yield Row(name, rates["again"], "values_list", rates["trades"], 0.15, note)
+    yield Row("the same, beside all rows that it reads", rates["again"], "values_list", rates["all rows"])
+    yield Row("the first scan, every hit is new", rates["first"], "values_list", rates["trades"])
+    few, many = (100_000, 1_000_000) if long else (10_000, 100_000)
+    costs = history_costs(few, many)
+    note = f"ms a trade, with {many} trades of history and with {few}"
+    yield Row("one trade evaluated", costs[many], f"{few} trades", costs[few], 1.2, note, True)
+
+
 def serving(seconds: float, port: int) -> Iterator[Row]:
     from tests.bench.http import http_rates, wait_until_serving
 
@@ -193,7 +209,7 @@ def installation() -> Iterator[tuple[dict[str, str], str]]:
         yield own, f"mysql+aiomysql://root@127.0.0.1:{port}/peers?charset=utf8mb4"
 
 
-PARTS = ("turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "http")
+PARTS = ("turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "scans", "http")
 
 
 def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = frozenset(PARTS)) -> list[Row]:
@@ -213,6 +229,8 @@ def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = fro
             rows += draining(lag_seconds, long)
         if "publish" in only:
             rows += publishing(max(10.0, seconds * 5))
+        if "scans" in only:
+            rows += scans(long)
         if "http" in only:
             rows += _over_http(seconds, env)
     return rows
