@@ -45,7 +45,7 @@ def make_products(tenant: str) -> None:
         CoreProduct(
             tenant=tenant, product_id=f"P{n:03d}", valid_from=ALWAYS, issuer_id=f"I{n % 30:02d}",
             asset_class="cash" if n == 0 else _CLASSES[n % 4], risk_level=1 if n == 0 else 1 + n % 5,
-            is_complex=n % 17 == 0 and n > 0, is_cash_like=n == 0,
+            is_complex=False, is_cash_like=n == 0,
         )
         for n in range(PRODUCTS)
     ]  # fmt: skip
@@ -60,14 +60,14 @@ def make_customers(tenant: str, names: list[str], seed: int = 7) -> None:
         people.append(
             CoreCustomer(
                 tenant=tenant, customer_id=name, valid_from=ALWAYS, name="", kind="natural",
-                birth_date=date(rng.randint(1950, 2000), 6, 15), investor_type="ordinary",
+                birth_date=date(rng.randint(1975, 2000), 6, 15), investor_type="ordinary",
                 opened_at=datetime(2020, 1, 1, tzinfo=UTC),
             )
         )  # fmt: skip
         assessments.append(
             CoreAssessment(
                 tenant=tenant, customer_id=name, assessed_at=datetime(2025, 12, 15, 2, tzinfo=UTC),
-                c_level=4, is_lowest=False,
+                c_level=5, is_lowest=False,
             )
         )  # fmt: skip
         held = rng.sample(range(1, PRODUCTS), 5)

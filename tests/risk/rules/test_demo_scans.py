@@ -12,6 +12,7 @@ from memory.core.demo import Demo, generate
 from memory.core.demo.world import Cells
 from memory.core.importer import import_tables
 from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
+from risk.rules.evaluating import evaluate_trade
 from risk.rules.hit import DATA_QUALITY
 from risk.rules.services import scan
 from tests.risk.rules.test_demo import Found, planted
@@ -63,3 +64,20 @@ def test_one_trade_at_a_time_ends_with_the_same(order: str) -> None:
         import_tables(tenant="default", tables={"trades.csv": turn})
         assert scan().failed == []
     assert live() == planted(demo)
+
+
+@pytest.mark.parametrize("order", ["in order", "at random"])
+def test_trades_evaluated_one_by_one_end_with_the_same(order: str) -> None:
+    """No scan at all: some trade of each customer is evaluated now, then others, which change nothing more."""
+    demo = a_short_story()
+    import_tables(tenant="default", tables=demo.tables)
+    ids = list(dict.fromkeys(row["trade_id"] for row in demo.tables["trades.csv"]))
+    if order == "at random":
+        random.Random(3).shuffle(ids)
+    of = {row["trade_id"]: row["customer_id"] for row in demo.tables["trades.csv"]}
+    first = list({of[trade_id]: trade_id for trade_id in ids}.values())
+    for trade_id in first:
+        evaluate_trade(tenant="default", trade_id=trade_id)
+    assert live() == planted(demo)
+    for trade_id in ids[:60]:
+        assert not evaluate_trade(tenant="default", trade_id=trade_id).changed.changed
