@@ -11,18 +11,17 @@ around it by the customer's id is of that person anyway.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from memory.core.personal import CATALOGUE, CUSTOMER
 from memory.profiles.queries.allowed import MAX_NODES, Refusal
 from memory.profiles.queries.figures import Figures, is_window_function
+from memory.profiles.queries.places import Key, Place, Source, unite_equal
 
 HIDDEN = "_xh_"  # names of ours begin so, and none of the analyst's (allowed.py)
 _PLACES = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
-
-Key = tuple[str, str]  # a source of a FROM, and its column
 
 
 @dataclass(frozen=True)
@@ -35,78 +34,6 @@ class Protected:
     applies: bool = False
     left_out: exp.Query | None = None
     one_row: bool = False
-
-
-@dataclass
-class _Source:
-    keys: tuple[str, ...]
-    nullable: bool = False
-    table: str = ""  # of the core, where it is one itself
-
-
-@dataclass
-class _Place:
-    """The sources of one SELECT, which of their keys are the same person, and what stands around it."""
-
-    sources: dict[str, _Source] = field(default_factory=dict)
-    around: _Place | None = None
-    same: dict[Key, Key] = field(default_factory=dict)
-    tied: set[Key] = field(default_factory=set)
-
-    def root(self, key: Key) -> Key:
-        while (further := self.same.get(key, key)) != key:
-            key = further
-        return key
-
-    def unite(self, one: Key, other: Key) -> None:
-        one, other = self.root(one), self.root(other)
-        if one != other:
-            self.same[other] = one
-            if other in self.tied:
-                self.tied.add(one)
-
-    def own(self, node: exp.Expr) -> Key | None:
-        """The person, of the sources here, whom an expression names."""
-        if isinstance(node, exp.Paren):
-            return self.own(node.this)
-        if isinstance(node, exp.Coalesce):
-            found = {self.own(part) for part in (node.this, *node.expressions)}
-            return found.pop() if len(found) == 1 else None
-        if isinstance(node, exp.Column) and (source := self.sources.get(node.table)) and node.name in source.keys:
-            return self.root((node.table, node.name))
-        return None
-
-    def is_outer(self, node: exp.Expr) -> bool:
-        """Whether it names a person of a row around this query."""
-        if isinstance(node, exp.Paren):
-            return self.is_outer(node.this)
-        if not isinstance(node, exp.Column) or node.table in self.sources:
-            return False
-        place = self.around
-        while place is not None and node.table not in place.sources:
-            place = place.around
-        return place is not None and place.own(node) is not None
-
-    def open(self) -> list[Key]:
-        """One key for each person of a row, without whoever is a row's around it."""
-        roots = dict.fromkeys(self.root((name, key)) for name, source in self.sources.items() for key in source.keys)
-        return [root for root in roots if root not in self.tied]
-
-    def column(self, root: Key) -> exp.Expr:
-        """The person's id in each row: of several sources that may have none, the first that has one."""
-        members = [(name, key) for name, source in self.sources.items() for key in source.keys
-                   if self.root((name, key)) == root]  # fmt: skip
-        sure = [one for one in members if not self.sources[one[0]].nullable]
-        columns = [exp.column(key, table=name, quoted=True) for name, key in sure[:1] or members]
-        return columns[0] if len(columns) == 1 else exp.Coalesce(this=columns[0], expressions=columns[1:])
-
-    def only(self, keys: Collection[Key]) -> _Place:
-        """As queries within see it that stand where groups are already made: whom the groups are made by."""
-        kept = {
-            name: replace(source, keys=tuple(key for key in source.keys if self.root((name, key)) in keys))
-            for name, source in self.sources.items()
-        }
-        return _Place(kept, self.around, self.same, self.tied)
 
 
 @dataclass(frozen=True)
@@ -149,7 +76,7 @@ class _Work:
 
     # --- queries ---------------------------------------------------------------------------------------------------
 
-    def query(self, node: exp.Expr, around: _Place | None, use: _Use) -> tuple[str, ...]:
+    def query(self, node: exp.Expr, around: Place | None, use: _Use) -> tuple[str, ...]:
         """Names of the columns by which its rows are persons'. Changes it in place."""
         query = node
         while isinstance(query, exp.Subquery):
@@ -164,7 +91,7 @@ class _Work:
             raise single("a part of it cannot be followed")
         return self._select(query, around, use)
 
-    def _set_operation(self, query: exp.SetOperation, around: _Place | None, use: _Use) -> tuple[str, ...]:
+    def _set_operation(self, query: exp.SetOperation, around: Place | None, use: _Use) -> tuple[str, ...]:
         dedupe = bool(query.args.get("distinct")) or not isinstance(query, exp.Union)
         branch = _Use(use.kind, dedupe or use.dedupe, use.of_person)
         sides = [query.this, query.expression]
@@ -188,9 +115,9 @@ class _Work:
     def _of_persons(self, query: exp.Expr) -> bool:
         return any(one.name in self.tables or self.ctes.get(one.name) for one in query.find_all(exp.Table))
 
-    def _select(self, query: exp.Select, around: _Place | None, use: _Use) -> tuple[str, ...]:
+    def _select(self, query: exp.Select, around: Place | None, use: _Use) -> tuple[str, ...]:
         place = self._place(query, around)
-        _unite(query, place)
+        unite_equal(query, place)
         persons = place.open()
         self.met |= bool(persons) or bool(place.tied)
         group = query.args.get("group")
@@ -216,7 +143,7 @@ class _Work:
         return self._plain(query, place, persons, use)
 
     def _grouped(
-        self, query: exp.Select, place: _Place, groups: list[exp.Expr], made_by: set[Key], use: _Use
+        self, query: exp.Select, place: Place, groups: list[exp.Expr], made_by: set[Key], use: _Use
     ) -> tuple[str, ...]:
         small = [key for key in place.open() if key not in made_by]
         whose = [key for key in place.open() if key in made_by]
@@ -239,7 +166,7 @@ class _Work:
             return ()
         raise single("its rows are single customers'; aggregate them, or ask for a grant")
 
-    def _plain(self, query: exp.Select, place: _Place, persons: list[Key], use: _Use) -> tuple[str, ...]:
+    def _plain(self, query: exp.Select, place: Place, persons: list[Key], use: _Use) -> tuple[str, ...]:
         self._windows(query, place, persons)
         if use.kind == "table":
             return self._hand_on(query, place, [(key, place.column(key)) for key in persons])
@@ -254,7 +181,7 @@ class _Work:
             "a query within gives a single customer's value; aggregate it, or tie it to the row by customer_id"
         )  # fmt: skip
 
-    def _at_least(self, query: exp.Select, place: _Place, persons: list[Key]) -> tuple[str, ...]:
+    def _at_least(self, query: exp.Select, place: Place, persons: list[Key]) -> tuple[str, ...]:
         """EXISTS of persons' rows: there are such rows of enough of them."""
         query.set("expressions", [exp.alias_(exp.Count(this=exp.Star()), f"{HIDDEN}n", quoted=True)])
         for name in ("distinct", "order", "limit", "offset"):
@@ -262,7 +189,7 @@ class _Work:
         query.set("having", exp.Having(this=exp.and_(*(self.figures.enough(place.column(key)) for key in persons))))
         return ()
 
-    def _hand_on(self, query: exp.Select, place: _Place, columns: Sequence[tuple[Key, exp.Expr]]) -> tuple[str, ...]:
+    def _hand_on(self, query: exp.Select, place: Place, columns: Sequence[tuple[Key, exp.Expr]]) -> tuple[str, ...]:
         names = []
         for key, column in columns:
             shown = next((one for one in query.selects if place.own(one.unalias()) == key), None)
@@ -279,8 +206,8 @@ class _Work:
 
     # --- parts of one SELECT -----------------------------------------------------------------------------------------
 
-    def _place(self, query: exp.Select, around: _Place | None) -> _Place:
-        place = _Place(around=around)
+    def _place(self, query: exp.Select, around: Place | None) -> Place:
+        place = Place(around=around)
         first = query.args.get("from_")
         joins = query.args.get("joins") or []
         for node, side in [*([(first.this, "")] if first is not None else []), *((j.this, j.side) for j in joins)]:
@@ -288,7 +215,7 @@ class _Work:
                 for source in place.sources.values():
                     source.nullable = True
             table = node.name if isinstance(node, exp.Table) and node.name not in self.ctes else ""
-            place.sources[node.alias_or_name] = _Source(self._keys(node), side.upper() == "LEFT", table)
+            place.sources[node.alias_or_name] = Source(self._keys(node), side.upper() == "LEFT", table)
         return place
 
     def _keys(self, node: exp.Expr) -> tuple[str, ...]:
@@ -301,7 +228,7 @@ class _Work:
         _extend(node, keys)
         return keys
 
-    def _within(self, query: exp.Select, rows: _Place, groups: _Place) -> None:
+    def _within(self, query: exp.Select, rows: Place, groups: Place) -> None:
         """Queries in its conditions and values. groups: what those see that stand where groups are already made."""
         for node, late in list(_queries(query)):
             holder: exp.Expr = node
@@ -317,7 +244,7 @@ class _Work:
             else:
                 self.query(node, place, _Use("scalar"))
 
-    def _windows(self, query: exp.Select, place: _Place, persons: list[Key]) -> None:
+    def _windows(self, query: exp.Select, place: Place, persons: list[Key]) -> None:
         for window in _near(query, exp.Window):
             if isinstance(window.this, _PLACES):
                 continue
@@ -325,7 +252,7 @@ class _Work:
             if not set(persons) <= parts:
                 raise single("a window over single customers' rows is PARTITION BY customer_id; or group first")
 
-    def _nothing_bare(self, query: exp.Select, place: _Place, groups: list[exp.Expr], small: list[Key]) -> None:
+    def _nothing_bare(self, query: exp.Select, place: Place, groups: list[exp.Expr], small: list[Key]) -> None:
         """A column that is neither grouped by nor within an aggregate would be any one person's."""
         having, order = query.args.get("having"), query.args.get("order")
         stack: list[exp.Expr] = [*(one.unalias() for one in query.selects), *filter(None, (having, order))]
@@ -341,7 +268,7 @@ class _Work:
                 continue
             stack.extend(node.iter_expressions())
 
-    def _count_left_out(self, query: exp.Select, place: _Place, small: list[Key], enough: list[exp.Expr]) -> None:
+    def _count_left_out(self, query: exp.Select, place: Place, small: list[Key], enough: list[exp.Expr]) -> None:
         group = query.args.get("group")
         self.one_row = group is None and query.args.get("having") is None
         if group is None:
@@ -365,40 +292,6 @@ class _Work:
 
 
 # --- the tree --------------------------------------------------------------------------------------------------------
-
-
-def _unite(query: exp.Select, place: _Place) -> None:
-    """Keys that are equal in every row are one person. An outer join's condition says so of the table that it joins."""
-    where = query.args.get("where")
-    for one in _conjuncts(where.this if where is not None else None):
-        _equal(one, place, "")
-    for join in query.args.get("joins") or ():
-        outer = join.this.alias_or_name if join.side else ""
-        for one in _conjuncts(join.args.get("on")):
-            _equal(one, place, outer)
-
-
-def _equal(node: exp.Expr, place: _Place, outer: str) -> None:
-    if not isinstance(node, exp.EQ):
-        return
-    left, right = place.own(node.this), place.own(node.expression)
-    if left is not None and right is not None:
-        if not outer or any(column.table == outer for column in node.find_all(exp.Column)):
-            place.unite(left, right)
-    elif not outer:
-        for key, other in ((left, node.expression), (right, node.this)):
-            if key is not None and place.is_outer(other):
-                place.tied.add(place.root(key))
-
-
-def _conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    if isinstance(node, exp.Paren):
-        yield from _conjuncts(node.this)
-    elif isinstance(node, exp.And):
-        yield from _conjuncts(node.this)
-        yield from _conjuncts(node.expression)
-    elif node is not None:
-        yield node
 
 
 def _aggregates(query: exp.Select) -> bool:
