@@ -16,7 +16,6 @@ a second.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections.abc import Iterable, Sequence
@@ -33,7 +32,7 @@ from config.base.redis import RedisUnavailable, Script, state, translated
 from guard.access.blacklist import REDIS_PATIENCE, quick
 from memory.profiles import keys
 from memory.profiles.models import Layer
-from memory.profiles.shaping import is_document
+from memory.profiles.shaping import is_document, kept_json
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +146,7 @@ def _found(slot: Slot, value: str | None, generation: str | None, part: int) -> 
     if value is None:
         return Found(None, generation or "", Part(part) if generation else Part.LOAD)
     try:
-        document = json.loads(value)
+        document = kept_json(value)
         ours = is_document(slot.layer, document) and _is_of(slot, document)
     except (ValueError, RecursionError):
         ours = False

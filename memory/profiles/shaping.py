@@ -7,7 +7,9 @@ that is malformed goes (and is told in the log, without its content), the rest s
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any
@@ -103,6 +105,24 @@ def _document_of(layer: str) -> TypeAdapter[Any]:
             fields[name] = (Annotated[kind, AfterValidator(_only_shown)], default)
     config: ConfigDict = Strict.model_config
     return TypeAdapter(create_model(f"Cached{layer.upper()}", __config__=config, **fields))
+
+
+_HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def kept_json(text: str) -> Any:
+    """What we once wrote into a cache with `canonical_json`, and can write into an answer again.
+
+    Errors: ValueError for what is no JSON: NaN too, and halves of surrogate pairs, which we never write as escapes;
+    RecursionError.
+    """
+    if _HALF_A_PAIR.search(text):
+        raise ValueError("holds an escape of a surrogate")
+    return json.loads(text, parse_constant=_no_constant)
 
 
 def is_document(layer: str, document: Any) -> bool:

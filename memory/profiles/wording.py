@@ -46,6 +46,15 @@ def _folded(text: str) -> str:
     return text.casefold().translate(_FOLDED)
 
 
+def written(text: str) -> str:
+    """The text as it is read, in one case: without width, accents, invisible characters and letters of other scripts
+    that look like Latin ones, every dash a '-', every decimal digit one of 0 to 9."""
+    if text.isascii():
+        return text.casefold()
+    plain = _folded(_plain(text))
+    return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in plain)
+
+
 def spellings(text: str) -> tuple[str, str, str, str]:
     """The text as it is looked at, case folded: as written; CamelCase parted; words and letters joined over hyphens
     and gaps; and closed up for Chinese, where a gap parts no words. Sentences stay apart in all of them."""

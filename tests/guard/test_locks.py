@@ -15,8 +15,9 @@ from config.base.errors import DomainError
 from guard.locks import Lock, acquire, hold, named
 from guard.locks.keys import FENCE, LOCK
 from guard.locks.models import LockFence
+from tests.counting import counted_round_trips
 from tests.guard.locks import NAME, fence_of, refused_with
-from tests.memory.sessions.helpers import counted_round_trips, empty_redis
+from tests.memory.sessions.helpers import empty_redis
 from tests.threads import take_turns
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,10 +55,10 @@ def test_it_costs_one_round_trip_and_no_query(django_assert_num_queries: Any) ->
     fence_of()
     with counted_round_trips() as calls, django_assert_num_queries(0):
         lock = acquire(NAME)
-    assert calls.redis == 1
+    assert len(calls) == 1
     with counted_round_trips() as calls:
         lock.release()
-    assert calls.redis == 1
+    assert len(calls) == 1
 
 
 def test_a_waiting_one_gets_it_when_it_is_given_back() -> None:

@@ -17,26 +17,36 @@ from memory.profiles.answers import services
 class Command(BaseCommand):
     help = (
         "Prints the lookups of the answer cache by tenant and agent, or with --purge makes every answer of an agent "
-        "unreachable at once, in all processes. Exit code 0: done; 2: Redis is away, or wrong arguments."
+        "unreachable at once, in all processes, and says which knowledge version is served alone. Exit code 0: done; "
+        "2: Redis is away, or wrong arguments."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--purge", metavar="AGENT", choices=Agent.values, help="whose answers to make unreachable")
         parser.add_argument("--tenant", default=DEFAULT_TENANT, help="of which tenant (default: default)")
         parser.add_argument(
-            "--knowledge-version", default="", help="with --purge: from now on only callers of this version are served"
+            "--knowledge-version", default="",
+            help="with --purge: from now on only callers of this version are served, also after later purges, until "
+            "one with another version or --any-version (or the cache's Redis loses it)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--any-version", action="store_true", help="with --purge: callers of every version are served again"
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["knowledge_version"] and not options["purge"]:
-            raise CommandError("--knowledge-version goes with --purge", returncode=2)
+        for name in ("knowledge_version", "any_version"):
+            if options[name] and not options["purge"]:
+                raise CommandError(f"--{name.replace('_', '-')} goes with --purge", returncode=2)
         try:
             if options["purge"]:
-                services.purge(
-                    tenant=options["tenant"], agent=options["purge"], knowledge_version=options["knowledge_version"]
-                )
-                self._tell(options, {"purged": options["purge"], "tenant": options["tenant"]}, "purged")
+                version = services.purge(
+                    tenant=options["tenant"], agent=options["purge"],
+                    knowledge_version=options["knowledge_version"], any_version=options["any_version"],
+                )  # fmt: skip
+                body = {"purged": options["purge"], "tenant": options["tenant"], "only_version": version or None}
+                served = f"only version {version}" if version else "any version"
+                self._tell(options, body, f"purged; served is {served}")
             else:
                 self._tell_lookups(options)
         except RedisUnavailable:

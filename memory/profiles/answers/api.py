@@ -39,8 +39,10 @@ class Kept(_Asked):
     "/answers/lookup", auth=AgentAuth(), summary="The answer that is kept for a question, or the lease to make it",
     description=(
         "Answers `hit` with `answer`, `scope` (what it was made from), `made_at` and `age_seconds`; for a miss "
-        "`lease`, with which the answer may be kept, or, while another makes it, `retry_after` in seconds. Questions "
-        "are compared without width, spacing, marks at the end and a word's capital. `scope` is `customer` where a "
+        "`lease`, with which the answer may be kept, or, while another makes it, `retry_after` in seconds; with "
+        "neither nobody makes it for the caller, whose answer is not kept (another `knowledge_version` was announced, "
+        "or Redis is away). Questions are compared without width, spacing, marks at the end (a question mark counts "
+        "where the words do not ask) and the capital of a first word such as What. `scope` is `customer` where a "
         "customer is named, and for the customer agent always unless it says `public`: then answers made from that "
         "customer's data for the same actor and public ones are found, and never another's. With Redis away it is a "
         "miss without a lease."
@@ -67,7 +69,7 @@ def lookup(request: HttpRequest, body: Lookup) -> HttpResponse:
     description=(
         "`lease` is the one of the lookup that missed; without it, or when it has run out or the answers were purged "
         "since, `kept` is false. `made_from` has to be said: `customer` for whatever was made with that customer's "
-        "data in view, else `public`. At most 256 KiB."
+        "data in view, else `public`: then neither question nor answer may name the customer (422). At most 256 KiB."
     ),
 )  # fmt: skip
 def keep(request: HttpRequest, body: Kept) -> HttpResponse:

@@ -13,16 +13,14 @@ for a second.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
-
-from redis.exceptions import ResponseError
 
 from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
@@ -34,7 +32,8 @@ from guard.access.services import Caller
 from memory.erasure.tombstones import customer_erased, erased_among, subject_of
 from memory.profiles import leased, policies
 from memory.profiles.answers import keys
-from memory.profiles.answers.hashing import PUBLIC, query_hash, require_text
+from memory.profiles.answers.hashing import PUBLIC, names_id, query_hash, require_text
+from memory.profiles.shaping import kept_json
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +42,8 @@ MAX_MODEL_CHARS = 200
 # Whoever waits for another's answer asks again after so long.
 RETRY_SECONDS = 0.5
 _PAUSE = 0.1
+
+_RESULTS = ("hit", "miss", "wait")
 
 Scope = Literal["public", "customer"]
 
@@ -56,7 +57,8 @@ _lookups = Script.beside(__file__, "lookups")
 @dataclass(frozen=True)
 class Found:
     """answer: None for a miss. scope: of what was found. lease: with which a missing answer may be kept; '' where
-    another is at it (`retry_after` seconds), where another knowledge version was announced, or Redis is away."""
+    another is at it (`retry_after` seconds), where another knowledge version was announced, or Redis is away (None:
+    there is nobody to wait for)."""
 
     answer: str | None = None
     scope: Scope | None = None
@@ -137,7 +139,8 @@ def put(
     made_from: `public`, or `customer` for one that was made from that customer's data; it has to be said.
     Not kept: without a lease, when the lease has run out, when the answers were purged since, when Redis is away.
     Cost: 1 round trip; of a customer's, 1 SQL after it (was the customer erased?).
-    Errors: as `get`; INVALID_REQUEST without `made_from`; BODY_TOO_LARGE (413) over 256 KiB; CUSTOMER_ERASED (410).
+    Errors: as `get`; INVALID_REQUEST without `made_from`, or where what is public names the customer (`names_id`);
+    BODY_TOO_LARGE (413) over 256 KiB; CUSTOMER_ERASED (410).
     """
     if made_from not in ("public", "customer"):
         raise DomainError("INVALID_REQUEST", "made_from: say what the answer was made from: public or customer")
@@ -147,8 +150,8 @@ def put(
     kind, _dot, rest = require_text("lease", lease).partition(".")
     asked = _asked(caller, question, model, knowledge_version, named, "customer" if named else "public")
     _check_answer(answer)
-    if made_from == "public" and named and named in answer:
-        raise DomainError("INVALID_REQUEST", "made_from: the answer names the customer, so it is not public")
+    if made_from == "public" and named and (names_id(answer, named) or names_id(question, named)):
+        raise DomainError("INVALID_REQUEST", "made_from: question or answer names the customer, so it is not public")
     epoch = rest.partition(".")[2]
     if kind not in ("p", "c") or not epoch or (kind == "c" and not named):
         return False
@@ -179,32 +182,38 @@ def put(
     return kept
 
 
-def purge(*, tenant: str, agent: str, knowledge_version: str = "") -> None:
+def purge(*, tenant: str, agent: str, knowledge_version: str = "", any_version: bool = False) -> str:
     """Makes all answers of an agent unreachable, at once and in every process; they die within the hour.
 
     knowledge_version: with one, only callers of this version are served from now on: whoever still works with another
-    finds nothing and keeps nothing. An answer that is being made meanwhile is not kept.
-    Errors: INVALID_ID (422); RedisUnavailable: then nothing was purged, and nobody is served either.
+    finds nothing and keeps nothing, and waits for nobody. It holds through later purges without one, until one with
+    any_version, and as long as the cache's Redis keeps it (30 days after the last lookup): then any version is served.
+    An answer that is being made meanwhile is not kept.
+    Returns the version that is served alone now, '' for any. Errors: INVALID_ID, INVALID_REQUEST (422);
+    RedisUnavailable: then nothing was purged, and nobody is served either.
     """
     check_id("tenant", tenant)
     if agent not in Agent.values:
         raise DomainError("INVALID_REQUEST", f"agent {agent!r} is none of {', '.join(Agent.values)}")
-    epoch = secrets.token_hex(8)
     if knowledge_version:
-        epoch += f":{check_id('knowledge_version', knowledge_version)}"
-    _purge(leased.client(), [keys.EPOCH(tenant, agent=agent)], [epoch, keys.EPOCH_SECONDS * 1000])
+        check_id("knowledge_version", knowledge_version)
+        if any_version:
+            raise DomainError("INVALID_REQUEST", "any_version: one version or any, not both")
+    arguments = [secrets.token_hex(8), keys.EPOCH_SECONDS * 1000, knowledge_version, "1" if any_version else ""]
+    return str(_purge(leased.client(), [keys.EPOCH(tenant, agent=agent)], arguments))
 
 
 def lookups() -> dict[tuple[str, str], dict[str, int]]:
     """(tenant, agent) -> how many lookups were a `hit`, a `miss`, a `wait` (another was making it). 1 round trip.
 
-    A wait that is asked again counts again. Errors: RedisUnavailable.
+    A wait that is asked again counts again. What others wrote there is left out. Errors: RedisUnavailable.
     """
     answer = _lookups(leased.client(), [keys.LOOKUPS()])
     table: dict[tuple[str, str], dict[str, int]] = {}
     for field, count in zip(answer[::2], answer[1::2], strict=True):
         tenant, agent, result = field.split(":")
-        table.setdefault((tenant, agent), {"hit": 0, "miss": 0, "wait": 0})[result] = int(count)
+        if agent in Agent.values and result in _RESULTS:
+            table.setdefault((tenant, agent), dict.fromkeys(_RESULTS, 0))[result] = int(count)
     return table
 
 
@@ -248,35 +257,36 @@ def _once(asked: _Question) -> Found:
     try:
         answer = _look(leased.client(), names, arguments)
         if answer[0] is None or answer[0] is False:
-            lease = answer[1] or ""
-            return Found(lease=lease, retry_after=None if lease else RETRY_SECONDS)
-        found = _read(asked, answer[0])
-        if found is None:
-            logger.warning("a key of the answer cache holds something else: deleted")
-            _drop(leased.client(), names[3:])
-            return Found()
-        return found
+            at_work = answer[1] is None or answer[1] is False
+            return Found(lease=answer[1] or "", retry_after=RETRY_SECONDS if at_work else None)
+        if found := _read(asked, answer[0]):
+            return found
     except RedisUnavailable:
         return Found()
-    except (ResponseError, UnicodeDecodeError) as error:
-        if isinstance(error, ResponseError) and "WRONGTYPE" not in str(error):
-            raise
-        logger.warning("a key of the answer cache is of another type: deleted")
-        _drop(leased.client(), names)
-        return Found()
+    except UnicodeDecodeError:
+        pass  # bytes that begin as a value does
+    logger.warning("a key of the answer cache holds something else: deleted")
+    with suppress(RedisUnavailable):
+        _drop(leased.client(), names[3:])
+    return Found()
 
 
 def _read(asked: _Question, text: str) -> Found | None:
     """None for what is no answer to this: whose it is was decided by the key, and is looked at once more."""
     try:
-        value: Mapping[str, Any] = json.loads(text)
+        value: Mapping[str, Any] = kept_json(text)
+        _check_answer(value["answer"])
+        made_at = datetime.fromisoformat(value["made_at"])
+        if value["scope"] not in (PUBLIC, "customer") or made_at.tzinfo is None:
+            return None
+        rfc3339(made_at)  # an instant in UTC too
         about = subject_of(asked.caller.tenant, asked.customer_id) if value["scope"] == "customer" else ""
         reader = subject_of(asked.caller.tenant, asked.caller.actor_id) if about else ""
         fits = (value["about"], value["for"], value["agent"]) == (about, reader, asked.caller.agent)
-        if not fits or (about and not asked.customer_id) or not isinstance(value["answer"], str):
+        if not fits or (about and not asked.customer_id):
             return None
-        return Found(value["answer"], value["scope"], datetime.fromisoformat(value["made_at"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return Found(value["answer"], value["scope"], made_at)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, DomainError):
         return None
 
 

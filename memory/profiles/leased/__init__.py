@@ -73,7 +73,7 @@ def look(place: Place, *, lease_seconds: float) -> Look:
         logger.warning("a cache key holds something else: deleted")
         drop_quietly([place])
         return Look(None, away=True)
-    if answer[0]:
+    if answer[0] is not None:
         return Look(answer[0])
     return Look(None, held=True) if answer[1] == _HELD else Look(None, answer[1] or "")
 

@@ -10,8 +10,8 @@ local argument = 1
 for index = 1, #KEYS, 2 do
     local value_key, generation_key = KEYS[index], KEYS[index + 1]
     local seen, value, lifetime = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2]
-    local held = redis.call('GET', generation_key)
-    if held and string.match(held, '^(%S+) ') == seen then
+    local held = redis.pcall('GET', generation_key)
+    if type(held) == 'string' and string.match(held, '^(%S+) ') == seen then
         if value ~= '' then
             redis.call('SET', value_key, value, 'PX', lifetime)
             redis.call('SET', generation_key, seen .. ' 0', 'KEEPTTL')

@@ -22,7 +22,9 @@ for index = 1, #KEYS, 2 do
         local generation_key = KEYS[index + 1]
         local held = redis.call('GET', generation_key)
         local seen, state
-        if held and redis.call('PTTL', generation_key) >= 0 then
+        -- Without an end, or with a later one than we give, it is somebody else's.
+        local rest = held and redis.call('PTTL', generation_key)
+        if held and rest >= 0 and rest <= tonumber(lifetime) then
             seen, state = string.match(held, '^(%S+) (%S+)$')
         end
         if not seen then
@@ -34,7 +36,7 @@ for index = 1, #KEYS, 2 do
             -- An end further off than a lease is long was written before the clock went back.
             local left = (tonumber(state) or 0) - now
             generation, part = seen, 2
-            if left <= 0 or left > lease then
+            if not (left > 0 and left <= lease) then
                 part = 1
                 redis.call('SET', generation_key, string.format('%s %.0f', seen, now + lease), 'KEEPTTL')
             end

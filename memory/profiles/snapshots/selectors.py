@@ -6,7 +6,6 @@ and what `load_snapshot` says. One reader loads a key, the others wait for it (u
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from guard.access.services import Caller
 from memory.core.window import CoreUnavailable
 from memory.profiles import derived, leased
 from memory.profiles.models import CustomerProfileL2
+from memory.profiles.shaping import kept_json
 from memory.profiles.snapshots import keys, policies
 from memory.profiles.snapshots.services import load_snapshot, place_of
 from memory.profiles.snapshots.summary import SCHEMA_VERSION, Rows, summarise
@@ -80,7 +80,7 @@ def _through(tenant: str, advisor_id: str, customer_id: str) -> Document:
 def _read(text: str | None, ids: Mapping[str, str]) -> Document | None:
     """None for what is no snapshot of this pair: other teams' programs write to this server too."""
     try:
-        document = json.loads(text or "")
+        document = kept_json(text or "")
     except (ValueError, RecursionError):
         return None
     if not is_whole(document):

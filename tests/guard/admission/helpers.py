@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +18,6 @@ from guard.admission.policy import forget_policy
 from guard.admission.services import admit
 from guard.admission.verdict import Verdict
 from guard.audit.models import AuditLog
-from tests.threads import of_its_own
 
 ALICE = Caller("default", "customer", "alice")
 BOB = Caller("default", "customer", "bob")
@@ -86,24 +84,6 @@ def together(threads: int, work: Callable[[int], Any]) -> list[Any]:
 
 def audit_rows(event: str) -> list[AuditLog]:
     return list(AuditLog.objects.filter(event_type=event).order_by("id"))
-
-
-@contextmanager
-def counted_round_trips() -> Iterator[list[int]]:
-    from redis.connection import AbstractConnection
-
-    calls = [0]
-    original = AbstractConnection.send_packed_command
-
-    def send(self: Any, command: Any, check_health: bool = True) -> None:
-        calls[0] += not of_its_own()
-        original(self, command, check_health)
-
-    AbstractConnection.send_packed_command = send  # type: ignore[method-assign]
-    try:
-        yield calls
-    finally:
-        AbstractConnection.send_packed_command = original  # type: ignore[method-assign]
 
 
 def new_session() -> str:

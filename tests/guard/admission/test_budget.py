@@ -18,12 +18,12 @@ from guard.admission.budget import adjust_budget
 from guard.admission.forgetting import forget_everything
 from guard.admission.models import BudgetLedger, BudgetMonth
 from guard.admission.services import admit, release, settle
+from tests.counting import counted_round_trips
 from tests.guard.admission.helpers import (
     ALICE,
     BOB,
     admitted,
     audit_rows,
-    counted_round_trips,
     empty_redis,
     make_limit,
     make_wide,
@@ -163,7 +163,7 @@ def test_after_a_loss_the_spend_is_the_ledgers(how: str, django_assert_num_queri
     assert verdict.lefts[3] == 1
     with counted_round_trips() as calls, django_assert_num_queries(0):
         admitted()
-    assert calls == [1]
+    assert len(calls) == 1
 
 
 def test_a_crashed_callers_reservation_frees_itself(settings: Any) -> None:

@@ -11,7 +11,8 @@ from config.base import redis as base_redis
 from guard.access.services import issue_key
 from guard.admission import counting, keys
 from guard.admission.services import admit, release, settle
-from tests.guard.admission.helpers import ALICE, BOB, admitted, counted_round_trips, make_wide, together
+from tests.counting import counted_round_trips
+from tests.guard.admission.helpers import ALICE, BOB, admitted, make_wide, together
 from tests.services import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,7 +52,7 @@ def test_counting_is_no_round_trip_and_loses_nothing_among_threads() -> None:
     admitted()
     with counted_round_trips() as calls:
         admitted()
-    assert calls == [1]
+    assert len(calls) == 1
     together(16, lambda n: [release(ALICE, admitted()) for _ in range(10)])
     together(4, lambda n: counting.tell())
     assert figures()[decided("", "admitted")] == 162

@@ -24,12 +24,12 @@ from guard.admission.models import AdmissionLimit, Fence
 from guard.admission.services import admit, release, renew, settle
 from guard.admission.sessions import register_session_check
 from guard.audit.models import AuditLog
+from tests.counting import counted_round_trips
 from tests.guard.admission.helpers import (
     ALICE,
     BOB,
     admitted,
     audit_rows,
-    counted_round_trips,
     empty_redis,
     make_wide,
     new_session,
@@ -110,7 +110,7 @@ def test_a_renewal_that_dies_silently_is_noticed(monkeypatch: pytest.MonkeyPatch
             time.sleep(0.31)
             with counted_round_trips() as calls:
                 assert held.lost
-            assert calls == [0]
+            assert len(calls) == 0
             admitted()  # the slot is another's by now
 
     with pytest.raises(DomainError, match="LEASE_LOST"):
@@ -242,11 +242,11 @@ def test_a_run_costs_one_round_trip_too(django_assert_num_queries: Any) -> None:
     # the one query tells MySQL the newest number, so that no earlier holder writes from here on
     with counted_round_trips() as calls, django_assert_num_queries(1):
         verdict = run_of(session)
-    assert calls == [1]
+    assert len(calls) == 1
     with counted_round_trips() as calls:
         renew(ALICE, verdict)
         release(ALICE, verdict)
-    assert calls == [2]
+    assert len(calls) == 2
 
 
 def test_numbers_only_grow_whatever_happens_to_redis() -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.test import Client
-from redis.connection import AbstractConnection
 
 from config.base.clock import now
 from guard.access.services import Caller, issue_key
 from memory.core.models import CoreAssessment, CoreAssignment, CoreCustomer
 from risk.alerts.models import AlertStatus, AlertType, RiskAlert
-from tests.threads import of_its_own
 
 ALICE, BOB = "cust-alice", "cust-bob"
 WEI, LIN = "adv-wei", "adv-lin"
@@ -87,21 +84,3 @@ class Agent:
 
 def make_agent(agent: str, actor_id: str = "", tenant: str = "default") -> Agent:
     return Agent(issue_key(agent=agent, tenant=tenant).key, actor_id or ACTOR[agent])
-
-
-@contextmanager
-def counted_round_trips(monkeypatch: Any) -> Iterator[list[str]]:
-    """Names of the commands that this process sends to Redis meanwhile, one for each round trip."""
-    sent: list[str] = []
-    original = AbstractConnection.send_packed_command
-
-    def send(self: Any, command: Any, check_health: bool = True) -> Any:
-        packed = command if isinstance(command, bytes) else b"".join(command)
-        name = packed.split(b"\r\n", 3)[2].decode()
-        if name not in {"HELLO", "SELECT", "INFO", "CLIENT"} and not of_its_own():  # a new connection's greeting
-            sent.append(name)
-        return original(self, command, check_health)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(AbstractConnection, "send_packed_command", send)
-        yield sent

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 
@@ -20,14 +20,14 @@ from config.base.keys import match, prefixed
 from memory.erasure.services import erase_customer
 from memory.profiles import leased
 from memory.profiles.answers import keys, services
-from memory.profiles.answers.hashing import normalised
+from memory.profiles.answers.hashing import names_id, normalised
 from memory.profiles.answers.services import Found, get, purge, put
+from tests.counting import counted_round_trips
 from tests.memory.profiles.helpers import (
     ALICE,
     BOB,
     LIN,
     WEI,
-    counted_round_trips,
     make_agent,
     make_assignment,
     make_caller,
@@ -63,9 +63,11 @@ def names() -> list[str]:
         ("What is R2?", "  what   is R2 "),
         ("什么是Ｒ２基金？", "什么是R2基金"),
         ("可以赎回吗？！……", "可以赎回吗"),
-        ("Ｆｉｎｅ", "fine..."),
+        ("ｆｉｎｅ", "fine..."),
+        ("What is R2。", "What is R2？"),
+        ("“What is R2”", "“what is R2”"),
         ("a\u3000b\n", "a b。"),
-        ("请问 What About a Fund", "请问 what about a fund"),
+        ("请问 What about a Fund？", "请问 what about a Fund"),
         ("cafe\u0301", "café"),
     ],
 )
@@ -93,6 +95,16 @@ def test_spelling_makes_no_other_question(one: str, other: str) -> None:
         ("Ⅳ", "IV"),
         ("㎏", "kg"),
         ("a-Bcd", "a-bcd"),
+        ("Turkey", "turkey"),
+        ("Gap shares", "gap shares"),
+        ("Will grants", "will grants"),
+        ("What is Target", "What is target"),
+        ("请问 What About a fund", "请问 what about a fund"),
+        ("Target: What", "Target: what"),
+        ("What-if", "what-if"),
+        ("卖出。", "卖出？"),
+        ("卖出", "卖出？！"),
+        ("You may sell.", "You may sell?"),
     ],
 )
 def test_what_means_something_else_is_another_question(one: str, other: str) -> None:
@@ -135,9 +147,9 @@ def test_the_key_tells_nothing_and_the_value_is_readable_json() -> None:
         assert 0 < client.ttl(prefixed(name)) <= (kind.ttl or 0)
 
 
-def test_costs(monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any) -> None:
+def test_costs(django_assert_num_queries: Any) -> None:
     keep(ask("customer").lease, "customer")
-    with counted_round_trips(monkeypatch) as sent, django_assert_num_queries(0):
+    with counted_round_trips() as sent, django_assert_num_queries(0):
         assert ask("customer").answer
         assert keep("", "customer") is False
     assert sent == ["EVALSHA"]
@@ -207,6 +219,30 @@ def test_the_writer_must_say_what_it_was_made_from() -> None:
     assert ask().answer is None
 
 
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "c000001", "Ｃ０００００１", "C 000 001", "C-000-001", "\u0421000001", "C\u200b000001", "客户C000001的",
+        "xC000001", "C٠٠٠٠٠١", "C·000·001", "C_000001",
+    ],
+)  # fmt: skip
+def test_what_names_the_customer_is_not_public_however_the_id_is_spelled(spelled: str) -> None:
+    make_assignment(customer_id="C000001")
+    lease = ask(customer_id="C000001").lease
+    with pytest.raises(DomainError, match="not public"):
+        keep(lease, customer_id="C000001", answer=f"{spelled} 有 12 万")
+    with pytest.raises(DomainError, match="not public"):
+        keep(lease, customer_id="C000001", question=f"{spelled} 有多少")
+    assert keep(lease, customer_id="C000001", answer="C00 0002 有 12 万，C0000 1")
+
+
+def test_a_short_id_is_named_as_a_word_alone() -> None:
+    for text, named in (("12 万", True), ("第１２号", True), ("112 万", False), ("1.2", False), ("a12", False)):
+        assert names_id(text, "12") is named, text
+    assert [names_id(text, "a-1") for text in ("A–1", "a1", "ba-1", "a")] == [True, True, False, False]
+    assert [names_id(text, "..") for text in ("so...", "so.")] == [True, False]
+
+
 def test_a_lookup_for_a_customer_may_end_in_a_public_answer_and_the_other_way_round() -> None:
     assert keep(ask("customer").lease, "customer", made_from="public")
     assert ask("customer", BOB).answer
@@ -262,11 +298,36 @@ def test_an_announced_knowledge_version_serves_nobody_else() -> None:
     assert keep(ask().lease)
     purge(tenant="default", agent="advisor", knowledge_version="2026-12")
     for _ in range(2):
-        old = ask()
-        assert (old.answer, old.lease) == (None, "")
+        assert ask() == Found()  # nobody makes it for them: there is nothing to wait for
+    began = time.monotonic()
+    assert ask(wait=5) == Found()
+    assert time.monotonic() - began < 1
     lease = ask(knowledge_version="2026-12").lease
     assert keep(lease, knowledge_version="2026-12")
     assert ask(knowledge_version="2026-12").answer
+    assert ask(knowledge_version="2026-12", question="other").lease
+    assert ask(knowledge_version="2026-12", question="other").retry_after  # and here there is
+
+
+def test_an_announcement_holds_through_later_purges_until_it_is_lifted() -> None:
+    def purged(**options: Any) -> dict[str, Any]:
+        out = io.StringIO()
+        call_command("answers", purge="advisor", json=True, stdout=out, **options)
+        return dict(json.loads(out.getvalue()))
+
+    assert purged()["only_version"] is None
+    assert purged(knowledge_version="2026-12")["only_version"] == "2026-12"
+    assert keep(ask(knowledge_version="2026-12").lease, knowledge_version="2026-12")
+    assert purged()["only_version"] == "2026-12"
+    assert ask(knowledge_version="2026-12").answer is None
+    assert ask() == Found()
+    assert purged(knowledge_version="2027-01")["only_version"] == "2027-01"
+    assert ask(knowledge_version="2026-12") == Found()
+    assert purged(any_version=True)["only_version"] is None
+    assert ask().lease
+    for wrong in ({"any_version": True}, {"purge": "advisor", "any_version": True, "knowledge_version": "x"}):
+        with pytest.raises(CommandError):
+            call_command("answers", **wrong)
 
 
 def test_an_evicted_epoch_is_a_miss_and_never_an_old_answer() -> None:

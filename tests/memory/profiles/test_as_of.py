@@ -17,11 +17,11 @@ from memory.profiles import cache, history, recording, selectors, services
 from memory.profiles.core_sync import sync_l1_from_core
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Layer, ProfileVersion
 from memory.profiles.sweeping import sweep
+from tests.counting import counted_round_trips
 from tests.memory.profiles.helpers import (
     ALICE,
     WEI,
     Agent,
-    counted_round_trips,
     make_agent,
     make_alert,
     make_assessment,
@@ -266,14 +266,14 @@ def test_a_version_that_was_tampered_with_is_not_shown() -> None:
     assert "forged" not in answer.content.decode()
 
 
-def test_what_the_past_costs(django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_past_costs(django_assert_num_queries: Any) -> None:
     for number in range(5):
         write_l1(f"job {number}")
         write_l3(risk_score=number)
         if not number:
             selectors.read_l1(caller=make_caller("customer"), customer_id=ALICE)  # the core is asked once
     customer, moment = make_caller("customer"), now()
-    with counted_round_trips(monkeypatch) as sent:
+    with counted_round_trips() as sent:
         with django_assert_num_queries(1):
             selectors.read_l1(caller=customer, customer_id=ALICE, as_of=moment)
         with django_assert_num_queries(2):

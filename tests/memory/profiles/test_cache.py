@@ -21,11 +21,11 @@ from memory.profiles.models import (
     ProfileVersion,
 )
 from memory.profiles.sweeping import sweep
+from tests.counting import counted_round_trips
 from tests.memory.profiles.helpers import (
     ALICE,
     BOB,
     WEI,
-    counted_round_trips,
     make_agent,
     make_assignment,
     make_caller,
@@ -47,13 +47,11 @@ def read_l1() -> dict[str, Any]:
     return selectors.read_l1(caller=make_caller("customer"), customer_id=ALICE)
 
 
-def test_a_miss_fills_exactly_the_named_key_and_a_hit_costs_one_round_trip_and_no_sql(
-    own_redis_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_miss_fills_exactly_the_named_key_and_a_hit_costs_one_round_trip_and_no_sql(own_redis_prefix: str) -> None:
     write_l1(occupation="teacher")
     read_l1()  # the server knows the scripts from here on
     CustomerProfileL1.objects.update(core_synced_at=now())
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         assert read_l1()["occupation"] == "teacher"
     assert (len(sent), len(queries)) == (2, 1)
 
@@ -62,7 +60,7 @@ def test_a_miss_fills_exactly_the_named_key_and_a_hit_costs_one_round_trip_and_n
     assert cached["occupation"] == "teacher"
     assert 590 <= base_redis.state().ttl(f"{own_redis_prefix}:profile:l1:{ALICE}") <= 600
 
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         assert read_l1()["occupation"] == "teacher"
     assert (len(sent), len(queries)) == (1, 0)
 
@@ -82,25 +80,21 @@ def test_l2_and_l3_have_the_keys_and_lifetimes_of_the_contract(own_redis_prefix:
         assert 0 < client.ttl(name) <= (kind.ttl or 0)
 
 
-def test_a_customers_read_of_l3_is_one_round_trip_although_it_needs_two_layers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_customers_read_of_l3_is_one_round_trip_although_it_needs_two_layers() -> None:
     write_l1(occupation="teacher")
     CustomerProfileL1.objects.update(core_synced_at=now())
     services.write_l3(caller=make_caller("risk"), customer_id=ALICE, payload={"risk_score": 40})
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         selectors.read_l3(caller=make_caller("customer"), customer_id=ALICE)
     assert (len(sent), len(queries)) == (2, 2)
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         selectors.read_l3(caller=make_caller("customer"), customer_id=ALICE)
     assert (len(sent), len(queries)) == (1, 0)
 
 
-def test_a_write_costs_five_queries_one_round_trip_and_one_query_after_the_commit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_write_costs_five_queries_one_round_trip_and_one_query_after_the_commit() -> None:
     write_l1(occupation="teacher")
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         write_l1(occupation="judge")
     statements = [q["sql"].split()[0] for q in queries if q["sql"].split()[0] in {"SELECT", "UPDATE", "INSERT"}]
     # the row, it and its version, the outbox row, the audit row; then: from when readers are given the version
@@ -347,13 +341,13 @@ def test_customers_whose_ids_differ_by_case_are_different_customers() -> None:
             assert selectors.read_l1(caller=caller, customer_id=customer_id)["occupation"] == customer_id
 
 
-def test_over_http_a_hit_is_one_round_trip_and_only_an_advisor_costs_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_http_a_hit_is_one_round_trip_and_only_an_advisor_costs_a_query() -> None:
     make_assignment()
     write_l1(occupation="teacher")
     CustomerProfileL1.objects.update(core_synced_at=now())
     for agent, sql in (("customer", 0), ("risk", 0), ("advisor", 1)):
         http = make_agent(agent)
         assert http.get(f"/profiles/l1/{ALICE}").status_code == 200
-        with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+        with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
             assert http.get(f"/profiles/l1/{ALICE}").status_code == 200
         assert (len(sent), len(queries)) == (1, sql), [query["sql"] for query in queries]

@@ -21,11 +21,11 @@ from memory.profiles.cache import Part, Slot
 from memory.profiles.core_sync import sync_l1_from_core
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, ProfileVersion
 from memory.profiles.sweeping import sweep
+from tests.counting import counted_round_trips
 from tests.memory.profiles.helpers import (
     ALICE,
     BOB,
     WEI,
-    counted_round_trips,
     make_alert,
     make_assignment,
     make_caller,
@@ -201,11 +201,9 @@ def expire_lease(generation: str) -> None:
 # --- a profile that is not there ------------------------------------------------------------------------------------
 
 
-def test_that_there_is_none_is_remembered_for_five_seconds_and_other_teams_see_no_key(
-    own_redis_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_there_is_none_is_remembered_for_five_seconds_and_other_teams_see_no_key(own_redis_prefix: str) -> None:
     missing()
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         missing()
     assert (len(sent), len(queries)) == (1, 0)
     client = base_redis.state()

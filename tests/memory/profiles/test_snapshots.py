@@ -29,13 +29,13 @@ from memory.profiles import leased
 from memory.profiles.models import CustomerProfileL2
 from memory.profiles.snapshots import services
 from memory.profiles.snapshots.selectors import read_snapshot, snapshot_of_customer
+from tests.counting import counted_round_trips
 from tests.memory.core.external import external_core, make_sqlite_core
 from tests.memory.profiles.helpers import (
     ALICE,
     BOB,
     LIN,
     WEI,
-    counted_round_trips,
     make_agent,
     make_assessment,
     make_assignment,
@@ -248,11 +248,11 @@ def test_a_load_costs_the_same_queries_whatever_is_held(transactional_db: None, 
     assert len([q for q in queries if "SELECT" in q["sql"]]) == 9 + (connection.vendor == "mysql")
 
 
-def test_a_hit_costs_one_round_trip_and_the_assignment(alice: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted_round_trips(monkeypatch) as sent:
+def test_a_hit_costs_one_round_trip_and_the_assignment(alice: None) -> None:
+    with counted_round_trips() as sent:
         snapshot()
     assert sent.count("EVALSHA") + sent.count("EVAL") >= 2
-    with counted_round_trips(monkeypatch) as sent, CaptureQueriesContext(connection) as queries:
+    with counted_round_trips() as sent, CaptureQueriesContext(connection) as queries:
         snapshot()
     assert (sent, len(queries)) == (["EVALSHA"], 1)
 

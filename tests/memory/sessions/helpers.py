@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from config.base import redis as base_redis
@@ -15,7 +13,6 @@ from memory.sessions.drain import drain_batch
 from memory.sessions.entries import NewMessage, Receipt
 from memory.sessions.models import AgentMessage
 from memory.sessions.owners import Owner, find_owner
-from tests.threads import of_its_own
 
 ALICE = Caller("default", "customer", "alice")
 BOB = Caller("default", "customer", "bob")
@@ -68,30 +65,6 @@ def empty_redis() -> None:
 def let_expire(session_id: str) -> None:
     """As after two hours of silence."""
     assert base_redis.state().delete(*owner(session_id).keys)
-
-
-class Calls:
-    def __init__(self) -> None:
-        self.redis = 0
-
-
-@contextmanager
-def counted_round_trips() -> Iterator[Calls]:
-    """Counts what goes out to Redis: one `send` is one round trip, whichever client sends it (pipelines send once)."""
-    from redis.connection import AbstractConnection
-
-    calls = Calls()
-    original = AbstractConnection.send_packed_command
-
-    def send(self: Any, command: Any, check_health: bool = True) -> None:
-        calls.redis += not of_its_own()
-        original(self, command, check_health)
-
-    AbstractConnection.send_packed_command = send  # type: ignore[method-assign]
-    try:
-        yield calls
-    finally:
-        AbstractConnection.send_packed_command = original  # type: ignore[method-assign]
 
 
 def contents(session_id: str, limit: int = 200) -> list[str]:

@@ -14,9 +14,9 @@ from guard.access.services import issue_key
 from memory.sessions import services
 from memory.sessions.drain import backlog, drain
 from memory.sessions.entries import COMMITTED, QUEUED
+from tests.counting import counted_round_trips
 from tests.memory.sessions.helpers import (
     append,
-    counted_round_trips,
     let_expire,
     make_message,
     make_session,
@@ -80,11 +80,11 @@ def test_it_costs_no_round_trip(django_assert_num_queries: Any) -> None:
     append(session, "warm")
     with counted_round_trips() as calls, django_assert_num_queries(0):
         append(session, "a")
-    assert calls.redis == 1
+    assert len(calls) == 1
     append(session, "b", "c")
     with counted_round_trips() as calls, django_assert_num_queries(2 + 2):  # and BEGIN, COMMIT
         assert append(session, "committed")[0].state == COMMITTED
-    assert calls.redis == 2
+    assert len(calls) == 2
 
 
 def test_the_api_says_when_to_come_back(settings: Any) -> None:

@@ -13,10 +13,10 @@ from memory.sessions import branching, selectors, services
 from memory.sessions.drain import drain
 from memory.sessions.entries import Message, NewMessage
 from memory.sessions.summaries import extractive
+from tests.counting import counted_round_trips
 from tests.memory.sessions.helpers import (
     ALICE,
     append,
-    counted_round_trips,
     let_expire,
     make_message,
     make_session,
@@ -226,15 +226,15 @@ def test_a_summary_costs_nothing_until_something_has_left(django_assert_num_quer
     drain()
     with counted_round_trips() as calls, django_assert_num_queries(3):
         first = summary(session)
-    assert calls.redis == 3
+    assert len(calls) == 3
     append(session, "m25 is 5")
     drain()
     with counted_round_trips() as calls, django_assert_num_queries(2):
         first = summary(session)
-    assert calls.redis == 3
+    assert len(calls) == 3
     with counted_round_trips() as calls, django_assert_num_queries(0):
         assert summary(session) == first
-    assert calls.redis == 1
+    assert len(calls) == 1
 
 
 def test_an_agents_own_summary_stands_and_grows() -> None:

@@ -4,11 +4,12 @@
 -- ARGV[1]  token of the lease; ARGV[2] its epoch; ARGV[3] the value, '' to give the lease back
 -- ARGV[4]  lifetime of the value, milliseconds
 -- RETURNS  1 when it was kept or given back, 0 when lease or epoch have gone
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then
+-- (Of another type: an error of the GET, and so no token and no epoch.)
+if redis.pcall('GET', KEYS[2]) ~= ARGV[1] then
     return 0
 end
 redis.call('DEL', KEYS[2])
-if redis.call('GET', KEYS[1]) ~= ARGV[2] then
+if redis.pcall('GET', KEYS[1]) ~= ARGV[2] then
     return 0
 end
 if ARGV[3] ~= '' then

@@ -5,7 +5,8 @@
 -- ARGV[3]  lifetime of the value, milliseconds
 -- RETURNS  1 when the value was kept or the lease given back, 0 when the lease was gone (invalidated, run out, lost)
 local token, value, lifetime = ARGV[1], ARGV[2], ARGV[3]
-if redis.call('GET', KEYS[2]) ~= token then
+-- (Of another type: an error of the GET, and so no token.)
+if redis.pcall('GET', KEYS[2]) ~= token then
     return 0
 end
 redis.call('DEL', KEYS[2])

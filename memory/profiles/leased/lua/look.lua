@@ -14,7 +14,10 @@ end
 if redis.call('SET', KEYS[2], token, 'NX', 'PX', lifetime) then
     return {false, token}
 end
-if redis.call('PTTL', KEYS[2]) < 0 then
+local held = redis.call('GET', KEYS[2]) == '!'
+-- No longer than a lease is long, whoever wrote it; a hold has an end of its own.
+local left = redis.call('PTTL', KEYS[2])
+if left < 0 or (left > tonumber(lifetime) and not held) then
     redis.call('PEXPIRE', KEYS[2], lifetime)
 end
-return {false, redis.call('GET', KEYS[2]) == '!' and '!'}
+return {false, held and '!'}

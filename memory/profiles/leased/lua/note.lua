@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  the note
 -- ARGV[1]  lifetime in milliseconds, 0 to ask only
--- RETURNS  1 when there is a note now, else 0
+-- RETURNS  1 when there is a note of ours now, else 0: whatever else somebody has put there says nothing
 if tonumber(ARGV[1]) > 0 then
     redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
 end
-return redis.call('EXISTS', KEYS[1])
+return redis.pcall('GET', KEYS[1]) == '1' and 1 or 0
