@@ -249,10 +249,10 @@ def test_the_form_that_is_left_holds_the_text_and_says_so() -> None:
 
 
 def test_every_act_that_the_code_records_has_words_in_both_languages() -> None:
-    """Reads the code: each `action="..."` of an AlertAction, and `hit_<state>` for what becomes of a hit."""
+    """Reads the code: each `action="..."` of an AlertAction or note of a settlement, `hit_<state>` of a hit."""
     written: set[str] = set()
     for path in (Path(__file__).parents[3] / "risk" / "alerts").glob("*.py"):
-        written |= set(re.findall(r'\baction=f?"([^"]+)"', path.read_text()))
+        written |= set(re.findall(r'(?:\baction=|\.note\(alert, )f?"([^"]+)"', path.read_text()))
     assert {"claim", "dispose", "hit_{to.value}"} <= written
     written.remove("hit_{to.value}")
     written |= {f"hit_{state}" for state in HitState.values if state != HitState.LIVE}
