@@ -72,6 +72,8 @@ def memories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def own_redis_prefix(settings: Any, memories: Path) -> Iterator[str]:
     """Each test has its own key prefix; its keys are removed by prefix scan, whatever else is on the server."""
+    from django.utils import timezone, translation
+
     from config.base import redis as base_redis
     from guard.access.services import forget_principals
     from guard.access.tokens import forget_tokens
@@ -79,12 +81,15 @@ def own_redis_prefix(settings: Any, memories: Path) -> Iterator[str]:
     from guard.audit import links
     from guard.audit.pseudonyms import forget_pseudonyms
     from guard.audit.sealing import forget_chain
+    from memory.profiles import doubts
     from memory.sessions.hanging import database
     from memory.sessions.numbering import given
 
     settings.REDIS_KEY_PREFIX = f"t{uuid.uuid4().hex[:12]}"
     settings.AUDIT_MEMORY_DIR = memories / settings.REDIS_KEY_PREFIX
     settings.AUDIT_MEMORY_DIR.mkdir()
+    translation.deactivate()  # a request of an earlier test has left its language, and its time zone
+    timezone.deactivate()
     forget_chain()
     links.forget()
     forget_principals()
@@ -93,6 +98,7 @@ def own_redis_prefix(settings: Any, memories: Path) -> Iterator[str]:
     forget_everything()
     given.forget()  # of sessions whose rows an earlier test has emptied
     base_redis.breaker.reset()
+    doubts.forget()
     database.reset()
     yield settings.REDIS_KEY_PREFIX
     try:

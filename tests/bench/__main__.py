@@ -184,7 +184,7 @@ def installation() -> Iterator[tuple[dict[str, str], str]]:
         import MySQLdb
         import redis
 
-        redis.Redis.from_url(env["REDIS_URL"]).config_set("appendfsync", "everysec")  # the tests' servers say `always`
+        redis.Redis.from_url(env["REDIS_URL"]).config_set("appendfsync", "everysec")  # as in production
         port = int(env["DATABASE_URL"].rsplit(":", 1)[1].split("/")[0])
         database = MySQLdb.connect(host="127.0.0.1", port=port, user="root")
         # As in production; the tests' server does not wait for its disk.

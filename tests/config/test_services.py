@@ -86,4 +86,4 @@ def test_a_whole_installation_runs(live_stack: LiveStack) -> None:
     live_stack.kill("drain")
     live_stack.start("drain")
     broker = live_stack.redis.client(3)
-    until(lambda: not broker.exists("celery:persist"), what="the drain worker takes its queue")
+    until(lambda: not broker.exists("celery:persist"), seconds=60, what="the drain worker takes its queue")
