@@ -245,7 +245,10 @@ def core_window() -> Result:
 
 
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0)
+    # (Others may have written bytes there that are no text.)
+    return redis.Redis.from_url(
+        url, decode_responses=True, encoding_errors="surrogateescape", socket_timeout=1.0, socket_connect_timeout=1.0
+    )
 
 
 def redis_state() -> Result:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
+from django.conf import settings
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from redis.exceptions import ResponseError
@@ -30,6 +33,9 @@ COUNT_SECONDS = 5.0
 _ADMITTED = ":admitted:redis"
 # of those that are fields of a budget always, or at times; all others are reservations
 _FIELDS = ("server", "spent", "number", "held", "about", "next", "lost", "stale")
+
+_COUNTED = re.compile(r"[a-z_]*:(?:admitted|refused):(?:redis|local)", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 _counts: Counter[str] = Counter()  # "{limit that refused, or ''}:{admitted|refused}:{redis|local}"
 _counting = threading.Lock()
@@ -88,8 +94,9 @@ def tell() -> None:
     except (RedisUnavailable, ResponseError) as error:
         with _counting:
             _counts.update(told)
-        if isinstance(error, ResponseError):  # a key of another type
-            base_redis.state().delete(keys.COUNTS())
+        if isinstance(error, ResponseError):  # a key of another type, or a count that is none
+            with suppress(RedisUnavailable), translated():
+                base_redis.state().delete(keys.COUNTS())
 
 
 def _after_fork() -> None:
@@ -121,7 +128,8 @@ class AdmissionCollector(Collector):
 
 
 def _measured(tenants: list[str]) -> list[Metric]:
-    client = base_redis.state()
+    # Somebody else may have written there: other types, fields that are no counts, bytes that are no text.
+    client = base_redis.client_for(settings.REDIS_URL, decoding_errors="surrogateescape")
     seconds, micros = client.time()
     now_ms = seconds * 1000 + micros // 1000
     month = periods.day_at(periods.days_around(now_ms), now_ms)[:7]
@@ -131,19 +139,23 @@ def _measured(tenants: list[str]) -> list[Metric]:
         batch.zcount(keys.TENANT_ACTIVE(tenant), f"({now_ms}", "+inf")
         batch.hlen(keys.BUDGET(tenant, month=month))
         batch.hmget(keys.BUDGET(tenant, month=month), _FIELDS)
-    counts, *found = batch.execute()
+    counts, *found = batch.execute(raise_on_error=False)
+    for error in (counts, *found):
+        if isinstance(error, ResponseError) and not str(error).startswith("WRONGTYPE"):
+            raise error
     decided = CounterMetricFamily(
         "xinghuo_admissions",
         "Decisions about work before it starts, by the limit that refused; where: redis, or local while Redis is away",
         labels=["limit", "outcome", "where"],
     )
-    for name, number in sorted(counts.items()):
-        decided.add_metric(name.split(":"), int(number))
+    for name, number in sorted(counts.items()) if isinstance(counts, dict) else ():
+        if _COUNTED.fullmatch(name) and _NUMBER.fullmatch(number):
+            decided.add_metric(name.split(":"), int(number))
     running = GaugeMetricFamily("xinghuo_admission_running_slots", "Calls and runs that hold a slot now")
-    running.add_metric([], sum(found[0::3]))
+    running.add_metric([], sum(slots for slots in found[0::3] if isinstance(slots, int)))
     open_now = GaugeMetricFamily(
         "xinghuo_admission_open_reservations", "Calls that hold a part of this month's budget, those that died included"
     )
-    others = sum(value is not None for values in found[2::3] for value in values)
-    open_now.add_metric([], sum(found[1::3]) - others)
+    budgets = [(size, known) for size, known in zip(found[1::3], found[2::3], strict=True) if isinstance(size, int)]
+    open_now.add_metric([], sum(size - sum(value is not None for value in known) for size, known in budgets))
     return [decided, running, open_now]

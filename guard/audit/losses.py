@@ -10,22 +10,27 @@ nothing is lost that its file holds.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter
 from datetime import datetime
 from typing import NamedTuple
 
 from django.conf import settings
+from redis.exceptions import ResponseError
 
 from config.base import redis as base_redis
 from config.base.clock import from_micros
 from config.base.redis import RedisUnavailable, Script, state, translated
 from guard.audit.keys import LOST, LOST_SECONDS
+from guard.audit.models import EventType
 
 logger = logging.getLogger(__name__)
 
 # s, for connecting and for the answer: whoever has just lost an observation has waited for the database already.
 PATIENCE = 0.08
+# Of a count or of microseconds since 1970, up to the year 2286.
+_NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
 _lost = Script.beside(__file__, "lost")
 
 _unsaved: Counter[str] = Counter()  # event -> losses that Redis does not know of yet
@@ -70,12 +75,18 @@ def save_losses() -> bool:
 
 
 def read_losses() -> Losses:
-    """What was lost. 1 round trip. Errors: RedisUnavailable."""
-    with translated():
-        found = state().hgetall(LOST())
-    untold = {name[7:]: int(many) for name, many in found.items() if name.startswith("untold:") and int(many) > 0}
-    moments = {name: from_micros(int(found[name])) for name in ("first_at", "last_at") if name in found}
-    return Losses(int(found.get("total", 0)), untold, moments.get("first_at"), moments.get("last_at"))
+    """What was lost. 1 round trip. What others wrote there is left out. Errors: RedisUnavailable."""
+    client = base_redis.client_for(settings.REDIS_URL, decoding_errors="surrogateescape")
+    try:
+        with translated():
+            found = client.hgetall(LOST())
+    except ResponseError:  # of another type: the next loss makes it anew
+        found = {}
+    numbers = {name: int(text) for name, text in found.items() if _NUMBER.fullmatch(text)}
+    events = {f"untold:{event}": event for event in EventType.values}
+    untold = {events[name]: many for name, many in numbers.items() if name in events and many > 0}
+    moments = {name: from_micros(numbers[name]) for name in ("first_at", "last_at") if name in numbers}
+    return Losses(numbers.get("total", 0), untold, moments.get("first_at"), moments.get("last_at"))
 
 
 def told(untold: dict[str, int]) -> None:

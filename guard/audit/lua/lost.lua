@@ -7,9 +7,13 @@ local call, key, seconds = redis.call, KEYS[1], ARGV[1]
 if call('TYPE', key).ok ~= 'hash' then call('DEL', key) end
 local time = call('TIME')
 local moment = time[1] .. string.format('%06d', tonumber(time[2]))
+local function add(field, many)
+  -- No number, or one at its end: somebody else's, and the count begins anew.
+  if type(redis.pcall('HINCRBY', key, field, many)) == 'table' then call('HSET', key, field, many) end
+end
 for i = 2, #ARGV, 2 do
-  call('HINCRBY', key, 'untold:' .. ARGV[i], ARGV[i + 1])
-  call('HINCRBY', key, 'total', ARGV[i + 1])
+  add('untold:' .. ARGV[i], ARGV[i + 1])
+  add('total', ARGV[i + 1])
 end
 call('HSETNX', key, 'first_at', moment)
 call('HSET', key, 'last_at', moment)
