@@ -16,11 +16,12 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, connections
 
 from config.base.clock import now, rfc3339
-from config.base.redis import RedisUnavailable
+from config.base.redis import RedisUnavailable, is_away
 from guard.audit import taking, triggers
 from guard.audit.looking import look_at_chain
 from guard.audit.losses import read_losses
 from guard.audit.sealing import backlog
+from guard.locks.keys import LOCK
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
 
@@ -256,6 +257,7 @@ def redis_state() -> Result:
     client = _client(settings.REDIS_URL)
     try:
         info: dict[str, Any] = client.info()  # type: ignore[assignment]
+        refusal = _refusal_of_writes(client)
     except (redis.exceptions.RedisError, OSError) as error:
         advice = "start it: make run" if settings.EMBEDDED_REDIS else "check the server and REDIS_URL"
         return Result("redis", False, f"Redis does not answer ({type(error).__name__})", advice)
@@ -274,9 +276,29 @@ def redis_state() -> Result:
         faults.append(("it cannot write its AOF", "is its disk full?"))
     if str(info.get("role")) != "master":
         faults.append(("it is a replica and takes no writes", "point REDIS_URL at the master or at Sentinel"))
+    elif refusal:
+        faults.append((f"it refuses writes ({refusal})", "see its log; messages and profiles go to the database alone"))
     if faults:
         return Result("redis", False, "; ".join(fault for fault, _ in faults), "; ".join(cure for _, cure in faults))
     return Result("redis", True, f"Redis {version} answers, AOF on, noeviction")
+
+
+def _refusal_of_writes(client: redis.Redis) -> str:
+    """Why the server takes no writes (NOREPLICAS, MISCONF, OOM), '' where it does. What is asked changes nothing: an
+    empty text is put into a text that is not there. 1 round trip."""
+    try:
+        client.setrange(LOCK(name="readiness"), 0, "")
+    except redis.exceptions.ResponseError as error:
+        if is_away(error):
+            return _REFUSALS.get(type(error), str(error).partition(" ")[0])
+    return ""
+
+
+# Those of which the driver cuts the code off.
+_REFUSALS: dict[type[Exception], str] = {
+    redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.OutOfMemoryError: "OOM",
+}
 
 
 def worker_lag() -> Result:

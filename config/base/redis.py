@@ -57,14 +57,18 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, _AWAY)
 
 
-class _Breaker:
+class Breaker:
     """Per process: remembers a time-out for a second, so that a hanging server costs one wait and not one each."""
 
     def __init__(self) -> None:
         self._until = 0.0
 
+    @property
+    def tripped(self) -> bool:
+        return bool(self._until) and time.monotonic() < self._until
+
     def check(self) -> None:
-        if self._until and time.monotonic() < self._until:
+        if self._until and self.tripped:
             raise RedisUnavailable("Redis timed out a moment ago")
 
     def trip(self) -> None:
@@ -74,8 +78,17 @@ class _Breaker:
         self._until = 0.0
 
 
-breaker = _Breaker()
+class NoBreaker(Breaker):
+    """Of a client whose calls are made whatever became of the last one."""
+
+    def trip(self) -> None:
+        pass
+
+
+breaker = Breaker()
 _outage_listeners: list[Callable[[], None]] = []
+_other_server_listeners: list[Callable[[], None]] = []
+_run_ids: set[str] = set()
 
 
 def on_outage(listener: Callable[[], None]) -> None:
@@ -83,8 +96,14 @@ def on_outage(listener: Callable[[], None]) -> None:
     _outage_listeners.append(listener)
 
 
+def on_other_server(listener: Callable[[], None]) -> None:
+    """Call `listener` (no arguments, must not raise) whenever this process meets a server that it has not met before:
+    one that was restarted or promoted, and may have lost its newest writes."""
+    _other_server_listeners.append(listener)
+
+
 @contextmanager
-def translated(of_client: _Breaker = breaker) -> Iterator[None]:
+def translated(of_client: Breaker = breaker) -> Iterator[None]:
     """Turns the driver's ways of saying "away" into RedisUnavailable; a fault in a script or command stays itself.
 
     of_client: the breaker of a client with a time-out of its own."""
@@ -97,7 +116,7 @@ def translated(of_client: _Breaker = breaker) -> Iterator[None]:
         raise _unavailable(error, of_client) from error
 
 
-def _unavailable(error: Exception, of_client: _Breaker) -> RedisUnavailable:
+def _unavailable(error: Exception, of_client: Breaker) -> RedisUnavailable:
     """What to raise for an error that means "away"; everybody who wants to know of outages is told.
 
     Not of those of an impatient client: its time-out is no outage to those who would have waited longer.
@@ -128,6 +147,17 @@ def _on_connect(connection: Any) -> None:
     text = reply.decode() if isinstance(reply, bytes) else str(reply)
     found = re.search(r"^run_id:(\w+)", text, re.MULTILINE)
     connection.server_run_id = found[1] if found else ""
+    _met(connection.server_run_id)
+
+
+def _met(run_id: str) -> None:
+    if not run_id or run_id in _run_ids:
+        return
+    first = not _run_ids
+    _run_ids.add(run_id)
+    if not first:
+        for listener in _other_server_listeners:
+            listener()
 
 
 class Client(redis.Redis):
@@ -168,20 +198,23 @@ class Client(redis.Redis):
         self._lane = deque()
 
 
-_clients: dict[tuple[str, str, float | None], Client] = {}
+_clients: dict[tuple[str, str, float | None, bool], Client] = {}
 _clients_lock = threading.Lock()
 
 
-def client_for(url: str, *, decoding_errors: str = "strict", timeout: float | None = None) -> Client:
+def client_for(
+    url: str, *, decoding_errors: str = "strict", timeout: float | None = None, breaks: bool = True
+) -> Client:
     """The process-wide client of `url`: pooled, decoding UTF-8, no silent retries of its own.
 
     decoding_errors: `surrogateescape` for a reader that must be able to look at what is not UTF-8.
     timeout: seconds for connecting and each command, REDIS_TIMEOUT by default. A client with one of its own has a
         breaker of its own: that it gave up says nothing to those who wait longer.
+    breaks: False for a client with a time-out of its own that tries each time, also right after one.
 
     No retries: an append that the server may have done must not be sent twice behind the caller's back.
     """
-    kind = (url, decoding_errors, timeout)
+    kind = (url, decoding_errors, timeout, breaks)
     client = _clients.get(kind)
     if client is None:
         with _clients_lock:
@@ -199,7 +232,7 @@ def client_for(url: str, *, decoding_errors: str = "strict", timeout: float | No
                     redis_connect_func=_on_connect,
                 )
                 if timeout is not None:
-                    client.breaker = _Breaker()
+                    client.breaker = Breaker() if breaks else NoBreaker()
                 _clients[kind] = client
     return client
 
@@ -215,6 +248,7 @@ def forget_clients() -> None:
         for client in _clients.values():
             client.close()
         _clients.clear()
+    _run_ids.clear()
     breaker.reset()
 
 

@@ -17,7 +17,9 @@ MISSING_SECONDS = 5
 
 _LOSS = "read from MySQL and filled again"
 _GENERATION = "fills under way are dropped; the next miss makes a new one"
-_GENERATIONS = "memory.profiles (on a miss: who loads; or for 5 s that there is none); DEL on save"
+_GENERATIONS = (
+    "memory.profiles (on a miss, 60 s: who loads; 5 s: that there is none; the value's checksum); DEL on save"
+)
 
 L1 = Key(
     "profile:l1:{customer_id}", "string", L1_SECONDS,
@@ -35,14 +37,14 @@ L3 = Key(
 # What a reader saw at its miss; a writer deletes it together with the value, so that the reader cannot fill. Also who
 # loads the value, and that there is none: other teams' programs find a value or no key, never a mark of ours.
 L1_GENERATION = Key(
-    "profile:l1:{customer_id}:gen", "string", GENERATION_SECONDS,
+    "profile:l1:{customer_id}:gen", "string", L1_SECONDS,
     writers=_GENERATIONS, readers="memory.profiles", on_loss=_GENERATION,
 )  # fmt: skip
 L2_GENERATION = Key(
-    "profile:l2:{customer_id}:{advisor_id}:gen", "string", GENERATION_SECONDS,
+    "profile:l2:{customer_id}:{advisor_id}:gen", "string", L2_SECONDS,
     writers=_GENERATIONS, readers="memory.profiles", on_loss=_GENERATION,
 )  # fmt: skip
 L3_GENERATION = Key(
-    "profile:l3:{customer_id}:gen", "string", GENERATION_SECONDS,
+    "profile:l3:{customer_id}:gen", "string", L3_SECONDS,
     writers=_GENERATIONS, readers="memory.profiles", on_loss=_GENERATION,
 )  # fmt: skip

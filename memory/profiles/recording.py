@@ -353,16 +353,19 @@ def _leave_changes(profiles: Sequence[Any], version_rows: Sequence[int] | None) 
     ProfileChange.objects.bulk_create(changes, batch_size=BATCH)
 
     def committed() -> None:
-        moment = now()
-        cache.drop_quietly(changes)
-        if version_rows:
-            settle_quietly(version_rows, moment)
+        # Without its DEL some reader may be given the version before this one, and another one this: whoever first is
+        # (settling.py), or the sweeper, says from when.
+        if cache.drop_quietly(changes) and version_rows:
+            settle_quietly(version_rows, now())
 
     transaction.on_commit(committed)
 
 
-def settle_quietly(version_rows: Sequence[int], moment: datetime) -> None:
-    """Says from when these versions are what readers are given. What fails here is left to the sweeper."""
+def settle_quietly(version_rows: Sequence[int], moment: datetime) -> bool:
+    """Says from when these versions are what readers are given; of those that were told nothing changes.
+
+    moment: after their keys were deleted, so that no reader finds an older one from then on. What fails here, False, is
+    left to the next one who meets them."""
     from memory.profiles.models import ProfileVersion
 
     try:
@@ -370,3 +373,5 @@ def settle_quietly(version_rows: Sequence[int], moment: datetime) -> None:
             ProfileVersion.objects.filter(pk__in=version_rows[start : start + BATCH]).settle(moment)
     except DatabaseError as error:
         logger.warning("versions of profiles are left to the sweeper to settle (%s)", type(error).__name__)
+        return False
+    return True

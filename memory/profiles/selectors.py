@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from django.db import DatabaseError, transaction
 
@@ -34,6 +34,7 @@ from memory.profiles import cache, documents, history, keys, policies
 from memory.profiles.cache import Part
 from memory.profiles.core_sync import is_due, sync_l1_from_core, was_asked
 from memory.profiles.documents import Document
+from memory.profiles.flights import flights
 from memory.profiles.history import Of
 from memory.profiles.models import (
     CustomerProfileL1,
@@ -43,8 +44,12 @@ from memory.profiles.models import (
     Profile,
     ProfileVersion,
 )
+from memory.profiles.settling import settle_served, with_unsettled
 
 logger = logging.getLogger(__name__)
+
+
+P = TypeVar("P", bound=Profile)
 
 
 class Loaded(NamedTuple):
@@ -141,7 +146,9 @@ def read_l3(
         return _l3_shown(caller, row, l1, moment)
     missing = f"no l3 profile of customer {customer_id!r}"
     if caller.agent == Agent.RISK:
-        whole = CustomerProfileL3.objects.filter(tenant=caller.tenant, customer_id=customer_id).first()
+        slot = cache.Slot(caller.tenant, Layer.L3.value, customer_id)
+        whole = _read_row(CustomerProfileL3, tenant=caller.tenant, customer_id=customer_id)
+        settle_served(slot, whole)
         if whole is None:
             raise DomainError("PROFILE_NOT_FOUND", missing)
         return documents.l3_risk_view(whole)
@@ -307,7 +314,8 @@ def _load(wanted: Sequence[tuple[cache.Slot, Loader]], loads: Sequence[tuple[int
     try:
         for place, generation in loads:
             slot, load = wanted[place]
-            loaded = load()
+            # Without a generation there is no lease that would keep others from loading.
+            loaded = load() if generation else flights.share(slot, load, patience=PATIENCE)
             answer[place] = loaded.unknown or loaded.document
             if loaded.keep:
                 fills.append((slot, generation, loaded.document))
@@ -321,6 +329,8 @@ def _load(wanted: Sequence[tuple[cache.Slot, Loader]], loads: Sequence[tuple[int
 
 
 def _l1(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
+    slot = cache.Slot(tenant, Layer.L1.value, customer_id)
+
     def load() -> Loaded:
         row = _l1_row(tenant, customer_id)
         if is_due(row):
@@ -333,14 +343,21 @@ def _l1(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
                     return Loaded(None, unknown=away, keep=False)
                 # What the core said before is shown, and the next reader asks again.
                 logger.warning("l1 is shown without the core, which did not answer")
+                settle_served(slot, row)
                 return Loaded(documents.l1_document(row) if row else None, keep=False)
-        return Loaded(documents.l1_document(row) if row else None)
+        return Loaded(documents.l1_document(row) if row else None, keep=settle_served(slot, row))
 
-    return cache.Slot(tenant, Layer.L1.value, customer_id), load
+    return slot, load
+
+
+def _read_row(model: type[P], **ids: str) -> P | None:
+    """The row, and whether its version is settled. 1 SQL."""
+    row: P | None = with_unsettled(model.objects.filter(**ids)).first()
+    return row
 
 
 def _l1_row(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
-    return CustomerProfileL1.objects.filter(tenant=tenant, customer_id=customer_id).first()
+    return _read_row(CustomerProfileL1, tenant=tenant, customer_id=customer_id)
 
 
 def _synced(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
@@ -355,16 +372,20 @@ def _synced(tenant: str, customer_id: str) -> CustomerProfileL1 | None:
 
 
 def _l2(tenant: str, customer_id: str, advisor_id: str) -> tuple[cache.Slot, Loader]:
-    def load() -> Loaded:
-        row = CustomerProfileL2.objects.filter(tenant=tenant, customer_id=customer_id, advisor_id=advisor_id).first()
-        return Loaded(documents.l2_document(row) if row else None)
+    slot = cache.Slot(tenant, Layer.L2.value, customer_id, advisor_id)
 
-    return cache.Slot(tenant, Layer.L2.value, customer_id, advisor_id), load
+    def load() -> Loaded:
+        row = _read_row(CustomerProfileL2, tenant=tenant, customer_id=customer_id, advisor_id=advisor_id)
+        return Loaded(documents.l2_document(row) if row else None, keep=settle_served(slot, row))
+
+    return slot, load
 
 
 def _l3(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
-    def load() -> Loaded:
-        row = CustomerProfileL3.objects.filter(tenant=tenant, customer_id=customer_id).first()
-        return Loaded(documents.l3_document(row) if row else None)
+    slot = cache.Slot(tenant, Layer.L3.value, customer_id)
 
-    return cache.Slot(tenant, Layer.L3.value, customer_id), load
+    def load() -> Loaded:
+        row = _read_row(CustomerProfileL3, tenant=tenant, customer_id=customer_id)
+        return Loaded(documents.l3_document(row) if row else None, keep=settle_served(slot, row))
+
+    return slot, load

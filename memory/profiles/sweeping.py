@@ -7,7 +7,6 @@ import time
 from datetime import timedelta
 
 from config.base.clock import now
-from config.base.errors import DomainError
 from config.base.redis import RedisUnavailable
 from memory.profiles import cache, recording
 from memory.profiles.models import ProfileChange
@@ -38,7 +37,7 @@ def sweep(*, budget_seconds: float = BUDGET_SECONDS) -> int:
         after = rows[-1].pk
         started = now()
         try:
-            cache.drop(_droppable(rows))
+            cache.drop(cache.droppable(rows))
         except RedisUnavailable:
             logger.warning("Redis is away: %d profile invalidations wait", len(rows))
             return done
@@ -52,15 +51,3 @@ def sweep(*, budget_seconds: float = BUDGET_SECONDS) -> int:
             done += ProfileChange.objects.filter(pk__in=settled).delete()[0]
         if time.monotonic() >= deadline:
             return done
-
-
-def _droppable(rows: list[ProfileChange]) -> list[ProfileChange]:
-    """Without rows whose ids are no key parts (written past the models): they name no cached copy."""
-    good = []
-    for row in rows:
-        try:
-            cache.names_of(row)
-        except DomainError:
-            continue
-        good.append(row)
-    return good

@@ -4,23 +4,25 @@
 -- ARGV[1]  a fresh random token: becomes the generation where there is none
 -- ARGV[2]  lifetime of a generation, milliseconds
 -- ARGV[3]  lifetime of a loader's lease, milliseconds
--- RETURNS  {value or false, generation or false, part, ...} in the order of KEYS; a generation only beside a missing
---          value; part: 0 there is the value, 1 load it, 2 somebody else loads it, 3 MySQL had none a moment ago
--- A generation key holds '<token> <end of the lease, server's milliseconds>' or '<token> none'. Its token stays while
--- nobody invalidates, whoever holds the lease: each loader of one generation may fill. A hit writes nothing.
+-- RETURNS  {value or false, generation or false, part, ...} in the order of KEYS; beside a value the whole text of the
+--          generation key; part: 0 there is the value, 1 load it, 2 somebody else loads it, 3 MySQL had none a moment ago
+-- A generation key holds '<token> <end of the lease, server's milliseconds>', '<token> none', or beside a value
+-- '<token> 0 <its checksum>'. Its token stays while nobody invalidates, whoever holds the lease: each loader of one
+-- generation may fill. A hit writes nothing, but is refused where a write would be: GETEX without an option is a GET
+-- that the server counts among the writes. Where no save can delete, no value is to be had.
 local token, lifetime, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local answer = {}
 local now
 for index = 1, #KEYS, 2 do
-    local value = redis.call('GET', KEYS[index])
-    local generation, part = false, 0
+    local value = redis.call('GETEX', KEYS[index])
+    local generation_key = KEYS[index + 1]
+    local held = redis.call('GET', generation_key)
+    local generation, part = held, 0
     if not value then
         if not now then
             local time = redis.call('TIME')
             now = time[1] * 1000 + math.floor(time[2] / 1000)
         end
-        local generation_key = KEYS[index + 1]
-        local held = redis.call('GET', generation_key)
         local seen, state
         -- Without an end, or with a later one than we give, it is somebody else's.
         local rest = held and redis.call('PTTL', generation_key)

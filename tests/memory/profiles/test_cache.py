@@ -99,7 +99,7 @@ def test_a_write_costs_five_queries_one_round_trip_and_one_query_after_the_commi
     statements = [q["sql"].split()[0] for q in queries if q["sql"].split()[0] in {"SELECT", "UPDATE", "INSERT"}]
     # the row, it and its version, the outbox row, the audit row; then: from when readers are given the version
     assert statements == ["SELECT", "UPDATE", "INSERT", "INSERT", "INSERT", "UPDATE"]
-    assert sent == ["DEL"]
+    assert sent == ["EVALSHA"]  # drop.lua
 
 
 def test_a_save_is_seen_by_the_next_read() -> None:

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from config.base import redis as base_redis
 from config.base.keys import prefixed
-from memory.profiles import documents, history, selectors, services
+from memory.profiles import cache, documents, history, selectors, services
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL2, CustomerProfileL3, Layer
 from memory.profiles.schemas import L1Own, L3Shared
 from memory.profiles.shaping import is_document, shaped
@@ -144,6 +144,38 @@ def test_what_others_wrote_into_the_cache_is_removed_and_mysql_read(name: str) -
         assert client.type(key) in ("none", "string")
         assert client.type(key) == "none" or json.loads(client.get(key) or "") == ours
         client.delete(key)
+
+
+def test_what_we_wrote_ourselves_is_not_looked_at_field_by_field_and_one_letter_of_others_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look costs more than the rest of a read. What is ours is known by the checksum that lies beside it."""
+    CustomerProfileL3.objects.create(customer_id=ALICE, payload={"risk_score": 7, "restrictions": [RULE]})
+    reader, slot = make_caller("customer"), cache.Slot("default", "l3", ALICE)
+    good = selectors.read_l3(caller=reader, customer_id=ALICE)
+    looked: list[Any] = []
+
+    def look(*of: Any) -> bool:
+        looked.append(of)
+        return is_document(*of)
+
+    monkeypatch.setattr(cache, "is_document", look)
+    assert selectors.read_l3(caller=reader, customer_id=ALICE) == good
+    assert looked == []
+
+    client, key = base_redis.client_for(settings.REDIS_URL), slot.names[0]
+    ours = str(client.get(key))
+    for spoilt in (ours.replace('"public"', '"risk"'), ours.replace(ALICE, "cust-other"), ours[:-1], ours + " x"):
+        client.set(key, spoilt, keepttl=True)  # with the mark of what we wrote still beside it
+        assert selectors.read_l3(caller=reader, customer_id=ALICE) == good
+        assert client.get(key) is None
+        assert selectors.read_l3(caller=reader, customer_id=ALICE) == good
+        assert client.get(key) == ours
+    assert len(looked) >= 2
+
+    # Without the mark (of a program before it, or lost) a value of the right shape is taken as ever.
+    client.delete(slot.names[1])
+    assert cache.read([slot])[0].part is cache.Part.HIT
 
 
 @pytest.mark.parametrize("name", ["bytes", "deep", "minimal", "half", "list"])
