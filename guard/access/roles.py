@@ -50,6 +50,8 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "risk.view_riskrule",
         "risk.change_riskrule",
         "risk.activate_riskrule",
+        # A view of the queue that everybody finds among their own.
+        "risk.share_savedview",
     ),
     COMPLIANCE_AUDITOR: (
         "risk.view_riskrule",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Coalesce, Left
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
@@ -61,6 +62,17 @@ class DispositionCode(models.TextChoices):
 
 
 CODE_LETTER = {AlertStatus.CONFIRMED: "C", AlertStatus.FALSE_POSITIVE: "F", AlertStatus.CLOSED: "K"}
+
+
+class Shelf(models.TextChoices):
+    """Where in the queue an alert lies."""
+
+    OPEN = "o", _("open")
+    ASIDE = "a", _("put aside")
+    DONE = "d", _("disposed of")
+
+
+SET_CHARS = 120  # of a set of rules or subtypes that the queue's indices hold
 
 
 class WokenBy(models.TextChoices):
@@ -140,6 +152,36 @@ class RiskAlert(models.Model):
     opened_at = models.DateTimeField(_("opened"), default=now)
     reopened_at = models.DateTimeField(_("reopened"), null=True, blank=True)
     updated_at = models.DateTimeField(_("updated"), default=now)
+    # What the officers' queue is cut and sorted by, worked out by the database whoever writes the row: never read them
+    # of an instance that was saved since it was read.
+    # A fault that was mended has no live hit left, and nobody disposes of it.
+    shelf = models.GeneratedField(
+        expression=models.Case(
+            models.When(status__in=DISPOSED, then=models.Value(Shelf.DONE.value)),
+            models.When(alert_type=AlertType.DATA_QUALITY, hit_count=0, then=models.Value(Shelf.DONE.value)),
+            models.When(snoozed_until__isnull=False, then=models.Value(Shelf.ASIDE.value)),
+            default=models.Value(Shelf.OPEN.value),
+        ),
+        output_field=models.CharField(max_length=1, choices=Shelf),
+        db_persist=True,
+    )
+    # The next limit of an open alert (deadlines.due_of), its opening while it has none; when it was disposed of.
+    queue_at = models.GeneratedField(
+        expression=models.Case(
+            models.When(status__in=DISPOSED, then=Coalesce("disposed_at", "opened_at")),
+            models.When(status=AlertStatus.PENDING, then=Coalesce("claim_due_at", "dispose_due_at", "opened_at")),
+            default=Coalesce("dispose_due_at", "opened_at"),
+        ),
+        output_field=models.DateTimeField(),
+        db_persist=True,
+    )
+    # The beginning of `rule_ids` and `subtypes` as they are stored: alerts with one set of them lie together.
+    rule_set = models.GeneratedField(
+        expression=Left("rule_ids", SET_CHARS), output_field=IdField(max_length=SET_CHARS), db_persist=True
+    )
+    subtype_set = models.GeneratedField(
+        expression=Left("subtypes", SET_CHARS), output_field=IdField(max_length=SET_CHARS), db_persist=True
+    )
 
     class Meta:
         app_label = "risk"
@@ -156,12 +198,38 @@ class RiskAlert(models.Model):
             models.UniqueConstraint(fields=["tenant", "merge_slot"], name="risk_alert_merge_slot"),
         ]
         indexes = [
-            # the queue: open alerts of a tenant, highest score first
+            # the queue by due: its tabs, then each filter (risk.console.queue). The key, alert_id, ends every index.
+            models.Index(fields=["tenant", "alert_type", "shelf", "queue_at", "alert_id"], name="risk_alert_tab"),
+            models.Index(fields=["tenant", "alert_type", "status", "queue_at", "alert_id"], name="risk_alert_state"),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "escalation_level", "queue_at", "alert_id"],
+                name="risk_alert_level",
+            ),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "score", "queue_at", "alert_id"], name="risk_alert_scores"
+            ),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "rule_set", "queue_at", "alert_id"], name="risk_alert_rules"
+            ),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "subtype_set", "queue_at", "alert_id"],
+                name="risk_alert_subtypes",
+            ),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "assignee", "queue_at", "alert_id"],
+                name="risk_alert_assignee",
+            ),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "advisor_id", "queue_at", "alert_id"],
+                name="risk_alert_of_advisor",
+            ),
+            # search by the trace id under which an alert was opened
+            models.Index(fields=["tenant", "trace_id"], name="risk_alert_trace"),
+            # open alerts of a tenant, highest score first
             models.Index(fields=["tenant", "status", "-score"], name="risk_alert_queue"),
             # a customer's earlier alerts on the alert page
             models.Index(fields=["tenant", "customer_id", "-opened_at"], name="risk_alert_customer"),
-            # the console's tabs of disposed and of all alerts, by score and by age, in keyset pages
-            models.Index(fields=["tenant", "score", "alert_id"], name="risk_alert_score"),
+            # the risk agent's list, newest first, in keyset pages
             models.Index(fields=["tenant", "opened_at", "alert_id"], name="risk_alert_opened"),
             # an advisor's alerts: search, and earlier conduct on the alert page
             models.Index(fields=["tenant", "advisor_id", "-opened_at"], name="risk_alert_advisor"),
@@ -270,6 +338,29 @@ class AlertAction(models.Model):
 
     def __str__(self) -> str:
         return f"{self.action} {self.alert_id}"  # type: ignore[attr-defined]
+
+
+class AlertLook(models.Model):
+    """Which version of an alert a person has last looked at, for what has come since. One row a person and alert."""
+
+    alert = models.ForeignKey(RiskAlert, on_delete=models.CASCADE, related_name="+")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    version = models.PositiveIntegerField()
+    at = models.DateTimeField(default=now)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "risk_alert_look"
+        verbose_name = _("look")
+        verbose_name_plural = _("looks")
+        default_permissions = ()
+        constraints = [
+            # also the way by which a page of the queue finds its reader's looks
+            models.UniqueConstraint(fields=["alert", "person"], name="risk_alert_look_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.alert_id} {self.version}"  # type: ignore[attr-defined]
 
 
 class AlertOutbox(models.Model):

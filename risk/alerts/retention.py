@@ -29,6 +29,7 @@ from memory.core.selectors import trades
 from risk.alerts.models import (
     DISPOSED,
     AlertAction,
+    AlertLook,
     AlertOutbox,
     AlertType,
     FeedHead,
@@ -70,7 +71,7 @@ def found_again(pks: Sequence[str], before: datetime) -> Collection[str]:
 def remove(pks: Sequence[str], before: datetime) -> Mapping[str, int]:
     """Whole alerts, so that none is ever seen without its evidence."""
     counts = {}
-    for model in (AlertAction, RiskAlertHit):
+    for model in (AlertAction, AlertLook, RiskAlertHit):
         counts[model._meta.db_table] = model._default_manager.filter(alert_id__in=pks).delete()[0]
     delete_by_key(RiskAlert, pks)
     return counts
@@ -108,6 +109,7 @@ register(
     ),
     along(RiskAlertHit, "findings", ALERT),
     along(AlertAction, "what was done with alerts", ALERT),
+    along(AlertLook, "who has last looked at which version of an alert", ALERT),
     Retention(
         AlertOutbox._meta.db_table,
         "events of the feed",
