@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from django.db.models import Model
@@ -86,9 +86,40 @@ def insert_all(rows: Sequence[Model]) -> None:
     """
     if not rows:
         return
-    manager = type(rows[0])._default_manager
-    if len(rows) > 1 and connections[manager.db].features.can_return_rows_from_bulk_insert:
-        manager.bulk_create(rows)
+    model = type(rows[0])
+    connection = connections[model._default_manager.db]
+    if len(rows) > 1 and connection.features.can_return_rows_from_bulk_insert:
+        size = connection.ops.bulk_batch_size(_written(rows[0]), rows)
+        for start in range(0, len(rows), size):
+            _insert(connection, rows[start : start + size])
         return
     for row in rows:
         row.save(force_insert=True)
+
+
+def _written(row: Model) -> list[Any]:
+    """The columns that an INSERT names: all but an id that the database gives out, and what it works out itself."""
+    key = row._meta.auto_field if row.pk is None else None
+    return [field for field in row._meta.local_concrete_fields if field is not key and not field.generated]
+
+
+def _insert(connection: Any, rows: Sequence[Model]) -> None:
+    """What `bulk_create` does for rows of plain values, at less than half its cost in Python."""
+    fields, quoted = _written(rows[0]), connection.ops.quote_name
+    meta = rows[0]._meta
+    names = ", ".join(quoted(field.column) for field in fields)
+    places = ", ".join([f"({', '.join(['%s'] * len(fields))})"] * len(rows))
+    # names of our own models' columns; every value is a parameter
+    sql = f"INSERT INTO {quoted(meta.db_table)} ({names}) VALUES {places}"  # noqa: S608
+    prepared = [(field.get_db_prep_save, field.pre_save) for field in fields]
+    values = [save(before(row, True), connection) for row in rows for save, before in prepared]
+    key = meta.auto_field if rows[0].pk is None else None
+    with connection.cursor() as cursor:
+        if key is None:
+            cursor.execute(sql, values)
+        else:
+            cursor.execute(f"{sql} RETURNING {quoted(key.column)}", values)
+            for row, (row_id,) in zip(rows, cursor.fetchall(), strict=True):
+                setattr(row, key.attname, row_id)
+    for row in rows:
+        row._state.adding, row._state.db = False, connection.alias

@@ -84,6 +84,43 @@ def of(tenant: str, customer_id: str) -> str:
     return name
 
 
+def of_all(tenant: str, customer_ids: Iterable[str]) -> dict[str, str]:
+    """As `of`, of several customers, by id: 1 query for those whom this process has not met in the last 5 s, 1 INSERT
+    for those who have none."""
+    wanted, asked = sorted(set(customer_ids)), time.monotonic()
+    names = {
+        one: seen[0]
+        for one in wanted
+        if (seen := _cache.get((tenant, one))) is not None and asked - seen[1] < CACHE_SECONDS
+    }
+    unmet = [one for one in wanted if one not in names]
+    if len(unmet) < 2:
+        return names | {one: of(tenant, one) for one in unmet}
+    met = find(tenant, unmet)
+    new = {one: secrets.token_hex(32) for one in unmet if one not in met}
+    try:
+        with transaction.atomic():
+            rows = [
+                CustomerPseudonym(lookup=_lookups(tenant, one)[0], tenant=tenant, key=key) for one, key in new.items()
+            ]
+            CustomerPseudonym.objects.bulk_create(sorted(rows, key=lambda row: row.lookup))
+        met |= {one: _made(key, tenant, one) for one, key in new.items()}
+    except IntegrityError:
+        # Another met one of them at this moment.
+        met |= {one: of(tenant, one) for one in new}
+    remembered = {one: (name, asked) for one, name in met.items()}
+
+    def remember() -> None:
+        for one, name in remembered.items():
+            _remember(tenant, one, name)
+
+    if connection.in_atomic_block:
+        transaction.on_commit(remember)
+    else:
+        remember()
+    return names | met
+
+
 def _make(tenant: str, customer_id: str) -> str:
     lookup = _lookups(tenant, customer_id)[0]
     attempt = 0

@@ -121,15 +121,23 @@ def record_all(entries: Sequence[Mapping[str, Any]]) -> list[AuditLog]:
     An entry may hold `at`, when it happened: for a made-up past (seed_demo), never for what is decided now.
 
     Cost: 1 INSERT for all where the database answers with the ids (MariaDB, SQLite), else 1 a row; each customer in
-    them is looked up once. Errors: as `record`; then none of them is written.
+    them is looked up once, those that the rows are about in one query. Errors: as `record`; then none is written.
     """
     names: dict[tuple[str, str], str] = {}
+    with _told_when_refused():
+        for tenant in {entry["tenant"] for entry in entries}:
+            about = {entry.get("customer_id", "") for entry in entries if entry["tenant"] == tenant} - {""}
+            names |= {(tenant, one): name for one, name in pseudonyms.of_all(tenant, about).items()}
     rows = [_signed(names, **entry) for entry in entries]
     with _told_when_refused():
         insert_all(rows)
-    for row in rows:
-        transaction.on_commit(partial(links.committed, row.pk, row.mac, row.link))
+    transaction.on_commit(partial(_committed, rows))
     return rows
+
+
+def _committed(rows: Sequence[AuditLog]) -> None:
+    for row in rows:
+        links.committed(row.pk, row.mac, row.link)
 
 
 def _signed(

@@ -12,11 +12,12 @@ MAX_DIGITS = 48
 DECIMAL_PLACES = 20
 # Enough for every value of the column, so that taking the trailing zeros off never rounds.
 _WIDE = Context(prec=2 * MAX_DIGITS)
+_NOTHING = Decimal("-0")  # added to any number it gives that number, spelt without a positive exponent; to -0 too
 
 
 def plain(value: Decimal) -> Decimal:
     """The same number without trailing zeros and without an exponent: 1E+2 and 100.00 become 100."""
-    return Decimal(format(_WIDE.normalize(value), "f"))
+    return _WIDE.add(_WIDE.normalize(value), _NOTHING)
 
 
 class ExactDecimalField(models.DecimalField):

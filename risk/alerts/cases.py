@@ -56,10 +56,23 @@ def cases_query(
     return hits.filter(wanted).select_related("alert").order_by("detected_at", "id")
 
 
-class Cases:
-    """See above. tenant; at: the instant of the change."""
+class LazyCalendar:
+    """A tenant's calendar, read when the first limit needs it: one query a change."""
 
-    def __init__(self, tenant: str, rows: Iterable[RiskAlertHit]) -> None:
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._read: WorkCalendar | None = None
+
+    def __call__(self) -> WorkCalendar:
+        if self._read is None:
+            self._read = work_calendar(tenant=self._tenant)
+        return self._read
+
+
+class Cases:
+    """See above. tenant; at: the instant of the change. calendar: shared by changes that are written together."""
+
+    def __init__(self, tenant: str, rows: Iterable[RiskAlertHit], calendar: LazyCalendar | None = None) -> None:
         self.tenant = tenant
         self.at = now()
         self.effects = Effects()
@@ -81,10 +94,10 @@ class Cases:
         self._slots = {alert.merge_slot: alert for alert in self._alerts.values() if alert.merge_slot is not None}
         self._was: dict[str, tuple[Any, ...]] = {}  # of the alerts touched: as they were read
         self._dirty: dict[str, set[str]] = defaultdict(set)
-        self._opened: list[RiskAlert] = []
+        self._opened: dict[str, RiskAlert] = {}
         self._found: list[RiskAlertHit] = []
         self._retired: dict[HitState, list[int]] = defaultdict(list)
-        self._calendar: WorkCalendar | None = None
+        self._calendar = calendar or LazyCalendar(tenant)
 
     def know(self, alerts: Iterable[RiskAlert]) -> None:
         """Further alerts of the subject, that may have no hits."""
@@ -143,24 +156,19 @@ class Cases:
         """The holidays, where the alert's limits need them. One query a change."""
         if limits_of(score=alert.score, alert_type=alert.alert_type).wall_clock:
             return WorkCalendar()
-        return self.calendar()
-
-    def calendar(self) -> WorkCalendar:
-        if self._calendar is None:
-            self._calendar = work_calendar(tenant=self.tenant)
-        return self._calendar
+        return self._calendar()
 
     # --- changes, in memory ---
 
     def touch(self, alert_id: str) -> RiskAlert:
         """An alert that the change rests on: it is locked, and must be as it was read, when that is written."""
         alert = self._alerts[alert_id]
-        if alert not in self._opened:
+        if alert.alert_id not in self._opened:
             self._was.setdefault(alert_id, tuple(getattr(alert, name) for name in _WATCHED))
         return alert
 
     def save(self, alert: RiskAlert, columns: Iterable[str]) -> None:
-        if alert not in self._opened:
+        if alert.alert_id not in self._opened:
             self._dirty[alert.alert_id].update(columns)
 
     def free_slot(self, alert: RiskAlert) -> None:
@@ -171,7 +179,7 @@ class Cases:
         self.save(alert, ["merge_slot"])
 
     def open(self, alert: RiskAlert) -> None:
-        self._opened.append(alert)
+        self._opened[alert.alert_id] = alert
         self._alerts[alert.alert_id] = alert
         if alert.merge_slot is not None:
             self._slots[alert.merge_slot] = alert
@@ -192,24 +200,36 @@ class Cases:
     # --- the change, written ---
 
     def write(self) -> None:
-        """Call it inside a transaction. Errors: Changed, IntegrityError: somebody else wrote first.
+        """`write_all` of this one."""
+        write_all([self])
 
-        Cost: 1 query for the alerts touched, 1 for each of them that changed, 1 for each way in which hits went, 1
-        INSERT for alerts, 1 for hits, and those of `Effects`.
-        """
-        if self._was:
-            locked = RiskAlert.objects.select_for_update().filter(pk__in=self._was).order_by("pk")
-            if {row[0]: row[1:] for row in locked.values_list("pk", *_WATCHED)} != self._was:
-                raise Changed("an alert changed meanwhile; read it again")
-        for state, keys in self._retired.items():
-            gone = RiskAlertHit.objects.filter(pk__in=keys, state=HitState.LIVE).update(state=state, live_key=None)
-            if gone != len(keys):
-                raise Changed("another scanner has revised a finding; read it again")
-        for alert_id, columns in self._dirty.items():
-            self._alerts[alert_id].save(update_fields=columns)
-        insert_all(self._opened)
-        insert_all(self._found)
-        self.effects.write()
+
+def write_all(changes: Sequence[Cases]) -> None:
+    """Writes changes of several subjects. Call it inside a transaction.
+
+    Errors: Changed, IntegrityError: somebody else wrote first, and nothing of it holds.
+    Cost: 1 query for the alerts touched, 1 for each of them that changed, 1 for each way in which hits went, 1 INSERT
+    for alerts, 1 for hits, and those of `Effects`, however many subjects there are.
+    """
+    was = {alert_id: columns for one in changes for alert_id, columns in one._was.items()}
+    if was:
+        locked = RiskAlert.objects.select_for_update().filter(pk__in=was).order_by("pk")
+        if {row[0]: row[1:] for row in locked.values_list("pk", *_WATCHED)} != was:
+            raise Changed("an alert changed meanwhile; read it again")
+    retired: dict[HitState, list[int]] = defaultdict(list)
+    for one in changes:
+        for state, keys in one._retired.items():
+            retired[state] += keys
+    for state, keys in retired.items():
+        gone = RiskAlertHit.objects.filter(pk__in=keys, state=HitState.LIVE).update(state=state, live_key=None)
+        if gone != len(keys):
+            raise Changed("another scanner has revised a finding; read it again")
+    for one in changes:
+        for alert_id, columns in one._dirty.items():
+            one._alerts[alert_id].save(update_fields=columns)
+    insert_all([alert for one in changes for alert in one._opened.values()])
+    insert_all([row for one in changes for row in one._found])
+    Effects.joined([one.effects for one in changes]).write()
 
 
 def _newest_disposed(row: RiskAlertHit) -> tuple[bool, datetime | None, int]:

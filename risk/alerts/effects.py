@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from config.base.trace import current_trace_id
@@ -22,6 +22,19 @@ class Effects:
         self._records: list[Callable[[], Mapping[str, Any]]] = []
         self._observations: list[Callable[[], object]] = []
         self._events: list[AlertOutbox | None] = []
+
+    @classmethod
+    def joined(cls, parts: Sequence[Effects]) -> Effects:
+        """What several changes that are written together leave behind, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls()
+        for one in parts:
+            whole._notes += one._notes
+            whole._records += one._records
+            whole._observations += one._observations
+            whole._events += one._events
+        return whole
 
     def note(self, alert: RiskAlert, action: str, *, text: str = "", trace_id: str = "") -> None:
         """An entry of the timeline that is nobody's act and leaves the status as it is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from risk.alerts.effects import Effects
 from risk.alerts.levels import raise_level, tell_level
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
+from risk.calendar.selectors import WorkCalendar
 from risk.feed.events import alert_event, update_event
 from risk.rules.hit import DATA_QUALITY, Hit
 
@@ -124,12 +125,14 @@ def recount(
     trace_id: str,
     told: bool = True,
     confirmed: Collection[str] | None = None,
+    calendar_for: Callable[[RiskAlert], WorkCalendar] | None = None,
 ) -> set[str]:
     """Recounts an open alert from its live hits, in the order in which they were found, and tells of it. The score only
     rises. The names of the columns to save.
 
     Told as an `alert` when a subtype was added, the band rose or a level was reached, as an `update` otherwise. A
-    higher band has shorter limits (1 query for the holidays). confirmed: as `raise_level` takes it.
+    higher band has shorter limits (1 query for the holidays, unless calendar_for knows them). confirmed: as
+    `raise_level` takes it.
     """
     pattern = alert.alert_type == AlertType.PATTERN
     # An advisor's day always has the score of its findings: further patterns do not add up.
@@ -150,7 +153,7 @@ def recount(
         alert.payload = {**alert.payload, "patterns": _appended([], [pattern_of(hit.figures) for hit in hits])}
     alert.version += 1
     alert.updated_at = now()
-    limits = set_deadlines(alert) if rose else ()
+    limits = set_deadlines(alert, calendar=calendar_for(alert) if calendar_for is not None else None) if rose else ()
     # A hit that is gone raises nothing: what time raises, the sweep finds.
     rules = [hit.rule_id for hit in hits]
     raised = raise_level(alert, rules=rules, at=alert.updated_at, confirmed=confirmed) if told else ()

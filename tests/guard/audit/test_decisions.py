@@ -29,12 +29,14 @@ from django.urls import reverse
 from config.base import redis as base_redis
 from config.base.clock import now
 from guard.access import tokens
+from guard.access.roles import RISK_MANAGER
 from guard.access.services import Caller, authenticate, issue_key, revoke_key, rotate_key
 from guard.access.unmasking import unmask
 from guard.admission import blocks, budget, limits
 from guard.admission.fences import fenced
 from guard.admission.services import admit
 from guard.audit.models import AuditLog, CustomerPseudonym
+from memory.core.demo.stage import Deed
 from memory.erasure import holds
 from memory.erasure.services import erase_customer
 from memory.profiles import services as profiles
@@ -42,15 +44,21 @@ from memory.profiles.drafts import services as drafts
 from memory.profiles.models import CustomerProfileL1
 from memory.profiles.queries import grants
 from memory.profiles.queries import services as queries
+from memory.profiles.queries.models import AnalyticsQueryText
 from memory.sessions.dead_letters import drop_letter, retry_letter
 from memory.sessions.drain import backlog, drain
 from memory.sessions.models import AgentMessage
 from risk.alerts import escalating, officers, snoozing
+from risk.alerts.models import AlertStatus
+from risk.alerts.profile import write_after_alert
 from risk.calendar.models import Holiday
 from risk.calendar.services import save_holiday
 from risk.conduct.campaigns import delete_campaign, save_campaign
+from risk.conduct.demo import tell as tell_of_demo
 from risk.conduct.models import Campaign
 from risk.conduct.services import report_trade_request
+from risk.rules import versions
+from risk.rules.models import RiskRule
 from tests.guard.admission.helpers import ALICE, make_limit
 from tests.memory.drafts.helpers import WEI_CALLS, make_draft, make_reviewer, make_submitted
 from tests.memory.profiles.helpers import ALICE as WHO
@@ -58,6 +66,7 @@ from tests.memory.profiles.helpers import WEI, make_assignment, make_caller
 from tests.memory.profiles.test_wording import L2_TEXTS
 from tests.memory.sessions.helpers import append, make_session
 from tests.memory.sessions.test_dead_letters import make_letter, queue_raw
+from tests.pruning import prune_table
 from tests.risk.alerts.people import make_hit, settle
 from tests.risk.console.make import (
     make_alert,
@@ -354,6 +363,75 @@ def trade_reported() -> Act:
     return lambda: report_trade_request(caller=caller, trade_id="t-1")
 
 
+def tipping_off_refused() -> Act:
+    alert, caller = make_alert("C00017", rule_ids=["RISK-003"]), make_caller("risk", "risk-agent")
+    seen = {"code": "watch", "visibility": "public", "text": "please call us"}
+    alert.status = AlertStatus.CONFIRMED
+    alert.save()
+    return lambda: write_after_alert(caller=caller, alert_id=alert.pk, flags=[seen])
+
+
+def drafted(mei: User) -> RiskRule:
+    figures = {"mismatch_base": "55"}
+    return versions.draft_version(tenant="default", rule_id="RISK-001", params=figures, reason="the minutes", by=mei)
+
+
+def rule_drafted() -> Act:
+    mei = make_person("mei", RISK_MANAGER)
+    return lambda: drafted(mei)
+
+
+def rule_edited() -> Act:
+    mei = make_person("mei", RISK_MANAGER)
+    row = drafted(mei)
+    return lambda: versions.edit_draft(
+        tenant="default",
+        pk=row.pk,
+        revision=row.revision,
+        params={"mismatch_base": "56"},
+        reason="the minutes, again",
+        by=mei,
+    )
+
+
+def rule_shadowed() -> Act:
+    mei = make_person("mei", RISK_MANAGER)
+    row = drafted(mei)
+    return lambda: versions.put_in_shadow(tenant="default", pk=row.pk, revision=row.revision, by=mei)
+
+
+def rule_activated() -> Act:
+    row, bo = drafted(make_person("mei", RISK_MANAGER)), make_person("bo", RISK_MANAGER)
+    return lambda: versions.activate(tenant="default", pk=row.pk, revision=row.revision, seen_version=1, by=bo)
+
+
+def rule_dropped() -> Act:
+    mei = make_person("mei", RISK_MANAGER)
+    row = drafted(mei)
+    return lambda: versions.drop(tenant="default", pk=row.pk, revision=row.revision, by=mei)
+
+
+def own_rule_refused() -> Act:
+    mei = make_person("mei", RISK_MANAGER)
+    row = drafted(mei)
+    return lambda: versions.activate(tenant="default", pk=row.pk, revision=row.revision, seen_version=1, by=mei)
+
+
+def conduct_made_up() -> Act:
+    deed = Deed(advisor_id="wei", at=now(), code="", trade_id="t-1")
+    return lambda: tell_of_demo(tenant="default", deeds=[deed])
+
+
+def rows_pruned() -> Act:
+    AnalyticsQueryText.objects.create(query_id="q-1", tenant="default", text="SELECT 1")
+
+    def act() -> None:
+        came_of_it = prune_table("analytics_query_text")
+        assert (came_of_it.removed, came_of_it.error) == (0, "DATABASE_UNAVAILABLE")
+
+    return act
+
+
 DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "guard.access.principals:_make": (issued, rotated),
     "guard.access.principals:revoke_key": (revoked,),
@@ -387,6 +465,11 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "risk.conduct.services:report_trade_request": (trade_reported,),
     "risk.alerts.acting:move": (alert_claimed,),
     "risk.alerts.acting:record_refused": (alert_act_refused,),
+    "risk.alerts.profile:_refuse_telling": (tipping_off_refused,),
+    "risk.rules.versions:_tell": (rule_drafted, rule_edited, rule_shadowed, rule_activated, rule_dropped),
+    "risk.rules.versions:_acted": (own_rule_refused,),
+    "risk.conduct.demo:tell": (conduct_made_up,),
+    "config.pruning:_tell": (rows_pruned,),
     "risk.alerts.effects:Effects.write": (alert_opened, alert_escalated, alert_woken),
     "risk.console.customers.views:_record_view": (customer_looked_at,),
     "risk.console.admin:RiskAlertAdmin.change_view": (alert_looked_at,),

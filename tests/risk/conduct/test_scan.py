@@ -19,7 +19,7 @@ from guard.audit.models import AuditLog
 from guard.audit.pseudonyms import find
 from memory.core.models import CoreAssignment, CoreProduct
 from memory.erasure.services import erase_customer
-from risk.alerts import officers, settling
+from risk.alerts import officers, settlement
 from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
 from risk.calendar.models import Holiday
 from risk.conduct import services, tasks
@@ -287,14 +287,14 @@ def test_a_holiday_makes_a_working_day_one_off(tmp_path: Path) -> None:
 
 
 def test_the_audit_row_of_a_finding_may_fail_and_the_scan_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = settling.observe.__globals__["record"]
+    real = settlement.observe.__globals__["record"]
 
     def refuses(**fields: Any) -> Any:
         if fields["event_type"] == "agent_behavior_detected":
             raise DatabaseError("no")
         return real(**fields)
 
-    monkeypatch.setitem(settling.observe.__globals__, "record", refuses)
+    monkeypatch.setitem(settlement.observe.__globals__, "record", refuses)
     make_probing()
     make_probing(caller=Caller("default", "advisor", "lin"))
     report = scan_conduct()

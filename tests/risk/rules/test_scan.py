@@ -18,6 +18,7 @@ from config.base.clock import now
 from guard.audit.models import AuditLog
 from memory.core.models import CoreChange
 from memory.core.selectors import customers_facts
+from risk.alerts import settlement
 from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
 from risk.rules import services, tasks
 from risk.rules.engine import MODULES, default_rules, evaluate
@@ -145,15 +146,15 @@ def test_a_customer_that_fails_stops_nobody_and_is_tried_again(tmp_path: Path, m
         customers=[CUSTOMER, {**CUSTOMER, "customer_id": "c2"}],
         trades=[TRADE, {**TRADE, "trade_id": "t2", "customer_id": "c2"}],
     )
-    real = services.settle_customer
+    real = settlement.place
 
-    def fails_for_c1(**kwargs: Any) -> Any:
-        if kwargs["customer_id"] == "c1":
+    def fails_for_c1(cases: Any, hit: Any, *args: Any) -> Any:
+        if hit.customer_id == "c1":
             raise RuntimeError("bad luck")
-        return real(**kwargs)
+        return real(cases, hit, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(services, "settle_customer", fails_for_c1)
+        patch.setattr(settlement, "place", fails_for_c1)
         code, out, _err = command("scan_trades", "--json")
     assert (code, json.loads(out)["failed"]) == (1, ["c1"])
     assert AuditLog.objects.get(event_type="rule_scan").decision == "partial"
@@ -168,16 +169,16 @@ def test_a_customer_that_fails_stops_nobody_and_is_tried_again(tmp_path: Path, m
 
 def test_a_change_that_commits_during_a_scan_is_scanned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_small_core(tmp_path)
-    real = services.settle_customer
+    real = services.settle_customers
     calls = []
 
     def and_meanwhile_a_correction_arrives(**kwargs: Any) -> Any:
         if not calls:
             load(tmp_path / "more", trades=[{**TRADE, "version": "2", "status": "cancelled"}])
-        calls.append(kwargs["customer_id"])
+        calls.extend(found.customer_id for found in kwargs["findings"])
         return real(**kwargs)
 
-    monkeypatch.setattr(services, "settle_customer", and_meanwhile_a_correction_arrives)
+    monkeypatch.setattr(services, "settle_customers", and_meanwhile_a_correction_arrives)
     scan()
     assert calls == ["c1", "c1"]
     assert live() == []
@@ -188,7 +189,7 @@ def test_a_scanner_that_lost_its_claim_marks_the_customer_again(
 ) -> None:
     """Slower than its claim lasts: another scanner may have settled newer facts, so the last word must be new."""
     a_small_core(tmp_path)
-    real = services.settle_customer
+    real = services.settle_customers
     calls = []
 
     def slowly(**kwargs: Any) -> Any:
@@ -197,7 +198,7 @@ def test_a_scanner_that_lost_its_claim_marks_the_customer_again(
         calls.append(1)
         return real(**kwargs)
 
-    monkeypatch.setattr(services, "settle_customer", slowly)
+    monkeypatch.setattr(services, "settle_customers", slowly)
     scan()
     assert len(calls) == 2
     assert not CoreChange.objects.exists()
@@ -227,12 +228,14 @@ def test_a_slow_scanner_keeps_its_claim(tmp_path: Path, monkeypatch: pytest.Monk
     load(tmp_path, trades=[{**TRADE, "trade_id": f"t{n}", "customer_id": f"c{n}"} for n in range(3)])
     monkeypatch.setattr(services, "CLAIM_SECONDS", 0.6)
     until: list[Any] = []
+    real = services.evaluate
 
-    def slowly(**kwargs: Any) -> None:
+    def slowly(*args: Any) -> Any:
         until.append(CoreChange.objects.order_by("-claimed_until")[0].claimed_until)
         time.sleep(0.25)
+        return real(*args)
 
-    monkeypatch.setattr(services, "settle_customer", slowly)
+    monkeypatch.setattr(services, "evaluate", slowly)
     assert scan().customers == 3
     assert len(until) == 3
     assert until[2] > until[0]
@@ -245,7 +248,13 @@ def test_changes_go_before_rescans(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     services.mark(tenant="default", customer_ids=["c1", "c2", "c3"], priority=1)
     services.mark(tenant="default", customer_ids=["c4"])
     order: list[str] = []
-    monkeypatch.setattr(services, "settle_customer", lambda **kwargs: order.append(kwargs["customer_id"]))
+    real = services.evaluate
+
+    def noted(rows: Any, *args: Any) -> Any:
+        order.append(rows.customer_id)
+        return real(rows, *args)
+
+    monkeypatch.setattr(services, "evaluate", noted)
     monkeypatch.setattr(services, "CHUNK", 1)
     scan()
     assert order == ["c4", "c1", "c2", "c3"]
