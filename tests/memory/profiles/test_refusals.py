@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from config.base import redis as base_redis
 from config.base.clock import now
 from config.supervisor import redis_server
-from memory.profiles import cache, doubts, selectors
+from memory.profiles import cache, doubts, leased, selectors
 from memory.profiles.cache import Part, Slot
 from memory.profiles.models import CustomerProfileL1, CustomerProfileL3, ProfileChange
 from memory.profiles.sweeping import sweep
@@ -211,3 +211,15 @@ def test_readiness_says_that_writes_are_refused(own_redis_server: RedisServer) -
     assert "OOM" in Client().get("/health/ready").content.decode()
     own_redis_server.client().config_set("maxmemory", "0")
     assert not own_redis_server.client().keys("*lock*")
+
+
+def test_the_same_of_a_snapshot(own_redis_server: RedisServer, settings: Any) -> None:
+    settings.CACHE_REDIS_URL = own_redis_server.url
+    place = leased.Place("cache:advisor:snapshot:adv-wei:cust-alice", "cache:advisor:snapshot:adv-wei:cust-alice:lease")
+    assert leased.through(place, lambda: "old", seconds=60, lease_seconds=5, patience=1) == "old"
+    assert leased.look(place, lease_seconds=5).value == "old"
+    undo = few_replicas(own_redis_server)
+    assert not leased.drop_quietly([place])
+    assert leased.look(place, lease_seconds=5).away
+    assert leased.through(place, lambda: "new", seconds=60, lease_seconds=5, patience=1) == "new"
+    undo()

@@ -5,9 +5,9 @@
 -- ARGV[2]  lifetime of a lease, milliseconds
 -- RETURNS  {value} | {false, token} for the maker | {false, false} while somebody else is at it
 --          | {false, '!'} where the place is held (hold.lua): whoever asks makes the value and keeps nothing
--- A hit writes nothing.
+-- A hit writes nothing, but is refused where a write would be (GETEX): where no drop can delete, no value is to be had.
 local token, lifetime = ARGV[1], ARGV[2]
-local value = redis.call('GET', KEYS[1])
+local value = redis.call('GETEX', KEYS[1])
 if value then
     return {value}
 end
