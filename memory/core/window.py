@@ -8,8 +8,8 @@ pages. So this holds for all of them:
   ONLY on MySQL and MariaDB, the file is opened `mode=ro` with `query_only` on SQLite. CORE_READ_ONLY (403).
 - Time. CORE_CONNECT_TIMEOUT seconds for a connection as a whole (a server that greets a byte at a time is none),
   CORE_STATEMENT_TIMEOUT_MS for a statement, ended by the server
-  (max_statement_time, max_execution_time; on SQLite by its progress handler); where the server says nothing at all,
-  the driver gives up a second later.
+  (max_statement_time, max_execution_time; on SQLite by its progress handler); where the server says nothing, or drips
+  its answer, the connection is cut a second later (config/base/deadlines.py).
 - Away. Whatever keeps a read from being answered is CoreUnavailable: CORE_UNAVAILABLE (503) to callers, and still an
   OperationalError to whoever handles databases being away.
 - A breaker for each process: after a failure one caller each HOLD_SECONDS asks, the others are told at once.
