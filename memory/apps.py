@@ -16,7 +16,6 @@ class MemoryConfig(AppConfig):
         from memory.core import keeping as core_keeping
         from memory.core.importer import on_customers_changed, on_facts_changed
         from memory.core.known import known_customers, names_of
-        from memory.core.selectors import is_assigned
         from memory.erasure import blocks, caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
         from memory.profiles.answers import erasing as answer_cache
@@ -25,6 +24,7 @@ class MemoryConfig(AppConfig):
         from memory.profiles.drafts import unmasking as masked_drafts
         from memory.profiles.queries import keeping as queries
         from memory.profiles.queries import unmasking as masked_queries
+        from memory.profiles.snapshots.grace import is_assigned
         from memory.profiles.snapshots.services import forget_snapshots
         from memory.sessions import erasing as sessions
         from memory.sessions.owners import check_writable

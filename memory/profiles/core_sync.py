@@ -73,7 +73,8 @@ def sync_l1_from_core(*, tenant: str, customer_id: str) -> bool:
 
     Nothing is audited and no version is made when the core says what l1 has already. Idempotent; may run beside
     writers of the customer's own fields, which it does not touch. Of a customer whom the core does not know no row is
-    made; where there is one, it is noted that the core was asked, and fields that it once gave stay.
+    made; where there is one, it is noted that the core was asked, and fields that an external core once gave
+    go, as a new version.
     Errors: CORE_UNAVAILABLE (503): nothing has changed then.
     """
 
@@ -85,7 +86,11 @@ def sync_l1_from_core(*, tenant: str, customer_id: str) -> bool:
             fields = core_fields(tenant=tenant, customer_id=customer_id)
             if fields is None and created:
                 return False, False
-            if fields is None or (not created and row.core == fields):
+            if fields is None:
+                # Another system's core that knows the customer no longer takes back what it once gave: an assessment
+                # that nobody vouches for must not be shown as valid. From ours nothing is ever deleted.
+                fields = {} if settings.CORE_IS_EXTERNAL else row.core or {}
+            if not created and (row.core or {}) == fields:
                 # No new version: only the note of when the core was asked.
                 same = CustomerProfileL1.objects.filter(pk=row.pk)
                 models.QuerySet.update(same, core_synced_at=now())

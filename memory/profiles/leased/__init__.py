@@ -32,6 +32,7 @@ _look = Script.beside(__file__, "look")
 _keep = Script.beside(__file__, "keep")
 _drop = Script.beside(__file__, "drop")
 _note = Script.beside(__file__, "note")
+_deny = Script.beside(__file__, "deny")
 _hold = Script.beside(__file__, "hold")
 _HELD = "!"
 
@@ -121,10 +122,19 @@ def hold_quietly(places: Sequence[Place], *, seconds: float) -> bool:
 
 
 def note(name: str, *, seconds: float) -> bool:
-    """Notes for so long that something was so; 0 asks only. False where nothing is noted, or Redis is away. One round
-    trip."""
+    """Notes for so long that something was so; 0 asks only. False where nothing is noted, it was denied, or Redis is
+    away. One round trip."""
     try:
         return bool(_note(client(), [name], [int(seconds * 1000)]))
+    except RedisUnavailable:
+        return False
+
+
+def deny(name: str, *, seconds: float) -> bool:
+    """Takes a note back; for so long nothing is noted in its place, for whoever comes with it may have begun before.
+    False where Redis is away. One round trip."""
+    try:
+        return bool(_deny(client(), [name], [int(seconds * 1000)]))
     except RedisUnavailable:
         return False
 

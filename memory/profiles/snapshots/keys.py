@@ -23,7 +23,7 @@ SNAPSHOT_LEASE = Key(
 SNAPSHOT_SEEN = Key(
     "cache:advisor:snapshot:{advisor_id}:{customer_id}:seen", "string", max(1, settings.SNAPSHOT_GRACE_SECONDS),
     server="cache",
-    writers="memory.profiles.snapshots (on a load: the advisor had the customer then)",
+    writers="memory.profiles.snapshots (1 on a load: the advisor had the customer then; 0 on a refusal: no longer)",
     readers="memory.profiles.snapshots, while the core is away",
     on_loss="with the core away, reads of the pair's last copy are refused",
 )  # fmt: skip

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
 from config.base.clock import business_date, now
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
@@ -22,7 +20,7 @@ from memory.core.window import CoreUnavailable
 from memory.profiles import derived, leased
 from memory.profiles.models import CustomerProfileL2
 from memory.profiles.shaping import kept_json
-from memory.profiles.snapshots import keys, policies
+from memory.profiles.snapshots import grace, keys, policies
 from memory.profiles.snapshots.services import load_snapshot, place_of
 from memory.profiles.snapshots.summary import SCHEMA_VERSION, Rows, summarise
 
@@ -58,10 +56,7 @@ def _through(tenant: str, advisor_id: str, customer_id: str) -> Document:
 
     def load() -> str:
         text = canonical_json(load_snapshot(**ids))
-        if settings.CORE_IS_EXTERNAL and settings.SNAPSHOT_GRACE_SECONDS:
-            # The caller has been admitted, so the advisor has the customer now (see policies.py).
-            seen = keys.SNAPSHOT_SEEN(tenant, advisor_id=advisor_id, customer_id=customer_id)
-            leased.note(seen, seconds=settings.SNAPSHOT_GRACE_SECONDS)
+        grace.note_had(**ids)  # the caller has been admitted
         return text
 
     text = leased.through(

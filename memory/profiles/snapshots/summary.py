@@ -172,13 +172,17 @@ def _assessment(rows: Rows) -> Json:
 
 def _above_tolerance(held: Sequence[tuple[str, Decimal]], rows: Rows, total: Decimal) -> Json:
     """Products above the level last assessed, largest first. Professional investors are exempt; without an assessment
-    nothing is matched, and an expired one is matched all the same (RISK-001)."""
+    nothing is matched, and an expired one is matched all the same (RISK-001). A position that was closed is none."""
+    there = {row.product_id for row in rows.positions if _is_held(row)}
     exempt = rows.customer is not None and rows.customer.investor_type == "professional"
     known = None if exempt else rows.assessment
     over = [
         (product_id, value)
         for product_id, value in held
-        if known is not None and product_id in rows.products and rows.products[product_id].risk_level > known.c_level
+        if known is not None
+        and product_id in there
+        and product_id in rows.products
+        and rows.products[product_id].risk_level > known.c_level
     ]
     lines = [
         {
@@ -241,6 +245,14 @@ def _quality(rows: Rows) -> Json:
 def _no_value(row: PositionFact) -> bool:
     value: Decimal | None = row.market_value
     return value is None or (value == 0 and bool(row.quantity))
+
+
+def _is_held(row: PositionFact) -> bool:
+    """Whether anything is held by this row: a value, or where there is none a quantity. What is not known counts."""
+    value: Decimal | None = row.market_value
+    if value:
+        return value > 0
+    return value is None if row.quantity is None else row.quantity > 0
 
 
 def _some(ids: Iterable[str]) -> Json:

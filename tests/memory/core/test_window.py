@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.test import Client
 
+from config.base.clock import now
 from config.base.env import core_database
 from config.base.errors import DomainError
-from guard.access.services import issue_key
+from guard.access.services import Caller, issue_key
 from memory.core import selectors, window
 from memory.core.models import CoreAssignment, CoreCustomer
+from memory.profiles.core_sync import sync_l1_from_core
+from memory.profiles.models import CustomerProfileL1
+from memory.profiles.selectors import read_l1
 from tests.memory.core.external import external_core, make_sqlite_core, sqlite_assignment
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -253,3 +259,24 @@ def test_an_address_that_is_none_is_told_in_one_sentence_that_names_the_setting(
     assert sentence.startswith("CORE_DATABASE_URL ")
     assert not [word for word in ("\n", "root", "srv") if word in sentence]  # it may hold a password
     assert told.value.__suppress_context__ or told.value.__context__ is None
+
+
+def test_what_the_core_takes_back_is_not_shown_as_valid(settings: Any, tmp_path: Path) -> None:
+    path = tmp_path / "core.sqlite3"
+    assessed = (
+        "INSERT INTO core_assessment (id, tenant, customer_id, assessed_at, c_level) VALUES (1,'default','alice',?,4)",
+        (f"{now() - timedelta(days=9):%Y-%m-%d %H:%M:%S}",),
+    )
+    with external_core(settings, make_sqlite_core(path, assessed)):
+        assert sync_l1_from_core(tenant="default", customer_id="alice")
+        assert CustomerProfileL1.objects.get().core["c_level"] == "C4"
+        own = sqlite3.connect(path)
+        own.execute("DELETE FROM core_assessment")
+        own.commit()
+        own.close()
+        assert sync_l1_from_core(tenant="default", customer_id="alice")
+        assert CustomerProfileL1.objects.get().core == {}
+        assert not sync_l1_from_core(tenant="default", customer_id="alice")
+        CustomerProfileL1.objects.update(core_synced_at=now())
+        caller = Caller("default", "customer", "alice")
+        assert read_l1(caller=caller, customer_id="alice")["assessment_status"] == "missing"

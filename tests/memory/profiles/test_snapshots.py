@@ -436,6 +436,18 @@ def test_an_erased_customer_has_none_and_gets_none(alice: None) -> None:
     assert cached() is None
 
 
+@pytest.mark.parametrize(
+    ("value", "quantity", "flagged"),
+    [("0", "0", False), ("0", None, False), ("-5", "-1", False), ("0", "3", True), ("0.01", "0", True)],
+)
+def test_what_is_not_held_is_above_no_tolerance(alice: None, value: str, quantity: str | None, flagged: bool) -> None:
+    make_product("p4", 4)
+    make_position("p4", value, quantity=quantity)
+    over = snapshot()["suitability_flags"]
+    assert [line["product_id"] for line in over["flags"]] == ["p5", "p4"][: 1 + flagged]
+    assert over["count"] == 1 + flagged
+
+
 # --- outages ------------------------------------------------------------------------------------------------------
 
 
