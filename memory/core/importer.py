@@ -35,7 +35,7 @@ from memory.core.models import (
     CoreTrade,
     refuse_if_external,
 )
-from memory.core.reading import file_rows, listed, shown
+from memory.core.reading import file_rows, guess, listed, shown
 
 BATCH_ROWS = 2000
 MAX_ERRORS_KEPT = 1000  # a file of the wrong kind must not fill the memory with its errors; the count goes on
@@ -249,7 +249,7 @@ def _import_rows(
 def _read(spec: FileSpec, cells: dict[str, str]) -> dict[str, Any]:
     for name, text in cells.items():
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            raise ValueError(f"{name} is not UTF-8")
+            raise ValueError(f"{name} is not UTF-8{guess(text)}")
     return spec.read(cells)
 
 

@@ -98,11 +98,16 @@ def _line_fault(line: str) -> str:
     """Why a header line is not UTF-8; '' where it is."""
     if not any("\ud800" <= char <= "\udfff" for char in line):
         return ""
+    return f"the header is not UTF-8{guess(line)}"
+
+
+def guess(text: str) -> str:
+    """What text may be that was not UTF-8 (surrogateescape): `, probably GBK`, or '' for nothing we know."""
     try:
-        line.encode("utf-8", "surrogateescape").decode("gb18030")
-    except UnicodeDecodeError:
-        return "the header is not UTF-8"
-    return "the header is not UTF-8, probably GBK"
+        text.encode("utf-8", "surrogateescape").decode("gb18030")
+    except UnicodeError:
+        return ""
+    return ", probably GBK"
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------

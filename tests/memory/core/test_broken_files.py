@@ -165,6 +165,17 @@ def test_a_file_that_has_no_readable_header_is_exit_code_2(tmp_path: Path, conte
     assert AuditLog.objects.get(event_type="data_import").decision == "failed"
 
 
+def test_a_gbk_file_with_a_plain_header_costs_its_chinese_rows_each_a_fault_that_says_so(tmp_path: Path) -> None:
+    text = "customer_id,name\nc1,王建国\nc2,李\nc3,Ann\n"
+    (tmp_path / "customers.csv").write_bytes(text.encode("gbk"))
+    code, _out, err = command(tmp_path)
+    assert code == 1
+    assert [line.split(": ", 1)[1] for line in err.splitlines() if "customers.csv:" in line] == [
+        "name is not UTF-8, probably GBK"
+    ] * 2
+    assert names() == {"c3": "Ann"}
+
+
 def test_names_of_unknown_columns_reach_no_terminal_raw(tmp_path: Path) -> None:
     strange = ["\x00\x1b[31mred\x9b", "\u202edlog", "姓名", "", "w" * 500, *(f"n{number}" for number in range(40))]
     (tmp_path / "customers.csv").write_text(",".join(["customer_id", *strange]) + "\nc1" + "," * len(strange) + "\n")
