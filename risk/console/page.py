@@ -11,6 +11,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import business_date
+from config.base.pii import hidden
 from guard.access.masking import mask
 from memory.core import selectors as core
 from memory.core.facts import AssessmentFact, CustomerFact, ProductFact
@@ -81,6 +82,7 @@ class HitRow:
 class ActionRow:
     action: AlertAction
     words: Any
+    text: str
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class AlertPage:
     band: str
     words: str
     subject: str  # the customer masked; of advisors' conduct, the advisor
+    proposed_text: str
+    disposition_text: str
     findings: Sequence[Finding]
     trades: Sequence[TradeRow]
     assessments: Sequence[tuple[AssessmentFact, bool]]  # the second: in force at the trade
@@ -120,8 +124,12 @@ def masked_name(name: str) -> str:
     return name[:1] + "**" if name else ""
 
 
-def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
-    """The page of one alert, which the caller has read and may show; of other alerts, what is in sight."""
+def alert_page(alert: RiskAlert, sight: Sight, *, clear: bool = False) -> AlertPage:
+    """The page of one alert, which the caller has read and may show; of other alerts, what is in sight.
+
+    clear: what officers and risk wrote is shown as it stands; else without the ids, names, numbers and addresses of
+    people in it.
+    """
     tenant, customer_id = alert.tenant, alert.customer_id
     newest_hits = list(RiskAlertHit.objects.filter(alert=alert).order_by("-occurred_at", "-id")[: MAX_HITS + 1])
     hits = newest_hits[:MAX_HITS]
@@ -137,11 +145,18 @@ def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
     customer = core.in_force(known_as, happened_at)
     offending = {hit.trade_id for hit in counted if hit.state != HitState.WITHDRAWN}
     total = sum((row.market_value for row in held), Decimal(0))
+    whose = {customer_id, *(row.name or "" for row in known_as)}
+
+    def written(text: str) -> str:
+        return text if clear else hidden(text, whose)
+
     return AlertPage(
         alert=alert,
         band=band(alert.score),
         words=subtype_words(alert.subtypes),
         subject=subject_of(alert),
+        proposed_text=written(alert.proposed_text),
+        disposition_text=written(alert.disposition_text),
         findings=findings_of(counted),
         trades=[
             TradeRow(
@@ -171,7 +186,7 @@ def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
         ],
         positions_as_of=as_of,
         positions_total=total,
-        profile=profile_lines(tenant=tenant, customer_id=customer_id) if sight.cases else [],
+        profile=profile_lines(tenant=tenant, customer_id=customer_id, words=written) if sight.cases else [],
         earlier=_earlier(alert, sight),
         refused=refused_accesses(alert, counted),
         hits=[
@@ -186,7 +201,7 @@ def alert_page(alert: RiskAlert, sight: Sight) -> AlertPage:
         ],
         more_hits=len(newest_hits) > MAX_HITS,
         timeline=[
-            ActionRow(action, ACTIONS.get(action.action, action.action))
+            ActionRow(action, ACTIONS.get(action.action, action.action), written(action.text))
             for action in AlertAction.objects.filter(alert=alert)
             .select_related("actor")
             .order_by("-at", "-id")[:MAX_ACTIONS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,11 @@ class ProfileLine:
     value: Any
 
 
-def profile_lines(*, tenant: str, customer_id: str) -> Sequence[ProfileLine]:
-    """Score, level, restrictions and flags of the customer's l3; empty where there is none. One query."""
+def profile_lines(*, tenant: str, customer_id: str, words: Callable[[str], str] = str) -> Sequence[ProfileLine]:
+    """Score, level, restrictions and flags of the customer's l3; empty where there is none. One query.
+
+    words: what becomes of text that is no word of ours before it is shown.
+    """
     if not customer_id:
         return []
     row = CustomerProfileL3.objects.filter(tenant=tenant, customer_id=customer_id).only("payload").first()
@@ -45,9 +48,9 @@ def profile_lines(*, tenant: str, customer_id: str) -> Sequence[ProfileLine]:
     for entry in _entries(row.payload.get("restrictions")):
         code = entry.get("code", "")
         value = f" {entry['value']}" if entry.get("value") not in (None, "", True) else ""
-        lines.append(ProfileLine(_("restriction"), f"{RESTRICTIONS.get(code, code)}{value}"))
+        lines.append(ProfileLine(_("restriction"), f"{RESTRICTIONS.get(code) or words(str(code))}{words(value)}"))
     for entry in _entries(row.payload.get("flags")):
-        lines.append(ProfileLine(_("flag"), entry.get("code", "")))
+        lines.append(ProfileLine(_("flag"), words(str(entry.get("code", "")))))
     return lines
 
 

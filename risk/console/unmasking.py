@@ -23,4 +23,5 @@ def clear_alert(staff: User, tenant: str, alert_id: str) -> Clear | None:
     if not customer_id:
         return None
     customer = core.customer(tenant=tenant, customer_id=customer_id)
-    return Clear(customer_id, {"customer_id": customer_id, "name": customer.name if customer else ""})
+    # words: what officers and risk wrote about the case; the page shows them anew.
+    return Clear(customer_id, {"customer_id": customer_id, "name": customer.name if customer else "", "words": ""})

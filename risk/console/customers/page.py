@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -144,6 +144,11 @@ def customer_page(*, tenant: str, customer_id: str, sight: Sight, clear: bool = 
     risk = l3_risk_view(l3) if l3 else {}
     status, name, age = _who(known, fact, assessments, core_away and not (l1 and was_asked(l1)), moment)
     score = risk.get("risk_score")
+    whose = {customer_id, name, known.get("name") or ""}
+
+    def lines(document: dict[str, Any], fields: Iterable[str]) -> list[Line]:
+        return lines_of(document, fields, clear=clear, known=whose)
+
     return CustomerPage(
         customer_id=customer_id,
         clear=clear,
@@ -156,19 +161,19 @@ def customer_page(*, tenant: str, customer_id: str, sight: Sight, clear: bool = 
         status_words=STATUS_WORDS[status],
         assessments=_dated(assessments, moment),
         advisors=advisors,
-        own=Layer(l1.version, l1.updated_at, lines_of(known, L1Own.model_fields, clear=clear)) if l1 else None,
-        from_core=Layer(l1.version, l1.updated_at, lines_of(known, L1Core.model_fields, clear=clear)) if l1 else None,
+        own=Layer(l1.version, l1.updated_at, lines(known, L1Own.model_fields)) if l1 else None,
+        from_core=Layer(l1.version, l1.updated_at, lines(known, L1Core.model_fields)) if l1 else None,
         views=[
             Layer(
                 version=row.version,
                 updated_at=row.updated_at,
-                lines=lines_of(l2_document(row), L2Own.model_fields, clear=clear),
+                lines=lines(l2_document(row), L2Own.model_fields),
                 advisor_id=row.advisor_id,
             )
             for row in l2s[:MOST_ADVISORS]
         ],
-        risk=Layer(l3.version, l3.updated_at, lines_of(risk, L3Shared.model_fields, clear=clear)) if l3 else None,
-        internal=lines_of(risk, L3Internal.model_fields, clear=clear),
+        risk=Layer(l3.version, l3.updated_at, lines(risk, L3Shared.model_fields)) if l3 else None,
+        internal=lines(risk, L3Internal.model_fields),
         score=score,
         band=band(score) if score is not None else "",
         holdings=_holdings(snapshot_of_customer(tenant=tenant, customer_id=customer_id, at=moment)),

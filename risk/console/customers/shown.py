@@ -1,13 +1,14 @@
 """Fields of a profile as lines for people, and which of them stay behind a mask until somebody asks, with a reason.
 
 Shown to whoever may open the page: what a suitability review needs (assessment, experience, horizon) and risk's own
-view, its reasons among it, which is written for the readers of this page. Masked: who the customer is, how to reach
-them, and whatever an agent wrote down in words of its own, bands and stages too.
+view, its reasons among it, which is written for the readers of this page; less the ids, names, numbers and addresses of
+people that stand in its words (`hidden`). Masked: who the customer is, how to reach them, and whatever an agent wrote
+down in words of its own, bands and stages too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import business_zone
+from config.base.pii import hidden
 from guard.access.masking import STARS
 from risk.console.profile import LEVELS, RESTRICTIONS
 
@@ -133,8 +135,13 @@ class Line:
     masked: bool = False
 
 
-def lines_of(document: Mapping[str, Any], fields: Iterable[str], *, clear: bool) -> list[Line]:
-    """What the document says in these fields, in their order; fields that say nothing are left out."""
+def lines_of(
+    document: Mapping[str, Any], fields: Iterable[str], *, clear: bool, known: Collection[str] = ()
+) -> list[Line]:
+    """What the document says in these fields, in their order; fields that say nothing are left out.
+
+    known: the customer's id and names, which are hidden in words unless `clear`.
+    """
     lines = []
     for name in fields:
         value = document.get(name)
@@ -143,7 +150,8 @@ def lines_of(document: Mapping[str, Any], fields: Iterable[str], *, clear: bool)
         if name in PERSONAL and not clear:
             lines.append(Line(label_of(name), (STARS,), masked=True))
         else:
-            lines.append(Line(label_of(name), said(value, name)))
+            told = said(value, name)
+            lines.append(Line(label_of(name), told if clear else tuple(hidden(one, known) for one in told)))
     return lines
 
 

@@ -28,5 +28,6 @@ def clear_customer(staff: User, tenant: str, object_id: str) -> Clear | None:
     except DomainError:
         fact = None
     return Clear(
-        customer_id, {**dict.fromkeys(PERSONAL, ""), "customer_id": customer_id, "name": fact.name if fact else ""}
+        customer_id,
+        {**dict.fromkeys((*PERSONAL, "words"), ""), "customer_id": customer_id, "name": fact.name if fact else ""},
     )

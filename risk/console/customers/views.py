@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -13,12 +14,14 @@ from django.utils.translation import gettext as _
 
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from config.base.pii import hidden
 from guard.access.masking import STARS, mask
 from guard.access.people import RefusalRecorded
 from guard.access.staff_admin import person_of
 from guard.access.unmasking import may_unmask, unmask
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
+from memory.core.known import names_of
 from memory.profiles import history
 from memory.profiles.models import ProfileVersion
 from risk.console.acts import recording_refusals
@@ -118,7 +121,7 @@ class CustomerPages:
             "version": version,
             "before": before,
             "author": author_of(version, clear=False),
-            "changes": [] if version.deleted else _changes(before, version),
+            "changes": [] if version.deleted else _changes(before, version, _whose(request, customer_id)),
             "back": reverse("admin:customer", args=(kind, key)),
             "shown_id": mask(customer_id),
         }
@@ -160,19 +163,24 @@ class CustomerPages:
         return TemplateResponse(request, "risk/console/customer.html", context, status=status)
 
 
-def _changes(before: ProfileVersion | None, version: ProfileVersion) -> list[dict[str, Any]]:
+def _whose(request: HttpRequest, customer_id: str) -> set[str]:
+    """What is hidden in words about this customer. 1 query."""
+    return {customer_id, *names_of(request_tenant(request), {customer_id})}
+
+
+def _changes(before: ProfileVersion | None, version: ProfileVersion, known: Collection[str]) -> list[dict[str, Any]]:
     old = None if before is None or before.deleted else before
     rows = []
     for change in history.diff(old, version):
         if not is_told(change.field):
             continue
-        hidden = is_personal(change.field)
+        masked = is_personal(change.field)
         name = change.field.rpartition(".")[2]
         sides = [
-            () if value is None else ((STARS,) if hidden else said(value, name))
+            () if value is None else ((STARS,) if masked else tuple(hidden(one, known) for one in said(value, name)))
             for value in (change.before, change.after)
         ]
-        rows.append({"label": label_of(change.field), "before": sides[0], "after": sides[1], "masked": hidden})
+        rows.append({"label": label_of(change.field), "before": sides[0], "after": sides[1], "masked": masked})
     return rows
 
 

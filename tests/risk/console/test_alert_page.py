@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from django.urls import reverse
 from django.utils.translation import override
 
 from config.base.clock import now
@@ -392,3 +393,24 @@ def test_a_get_of_an_act_leads_to_the_page() -> None:
     alert = make_alert()
     response = make_client(make_officer()).get(address(alert, "dispose"))
     assert (response.status_code, response["Location"]) == (302, address(alert))
+
+
+def test_what_officers_wrote_names_nobody_to_who_has_not_unmasked() -> None:
+    make_customer()
+    alert = make_alert()
+    told = "spoke with 王建国 (C00017) on 13800138000, sees wang@example.com"
+    officer = make_officer()
+    services.add_note(alert_id=alert.pk, officer=officer, text=told)
+    type(alert).objects.filter(pk=alert.pk).update(
+        status="confirmed", disposed_at=now(), disposed_by=officer, disposition_code="C01", disposition_text=told
+    )
+    address = reverse("admin:risk_riskalert_change", args=[alert.pk])
+    for client in (make_client(officer), make_client(make_manager(), language="zh-hans")):
+        text = client.get(address).content.decode()
+        assert text.count("spoke with *** (***) on ***, sees ***") == 2
+        for hidden in ("王建国", "(C00017)", "13800138000", "wang@example.com"):
+            assert hidden not in text, hidden
+    clear = make_client(officer).post(
+        reverse("admin:risk_riskalert_unmask", args=[alert.pk]), {"reason": "has to call back today"}
+    )
+    assert clear.content.decode().count(told) == 2

@@ -20,7 +20,7 @@ from memory.profiles import services
 from memory.profiles.core_sync import sync_l1_from_core
 from memory.profiles.drafts.content import Content
 from memory.profiles.drafts.services import create_draft
-from memory.profiles.models import CustomerProfileL2, ProfileVersion
+from memory.profiles.models import CustomerProfileL2, CustomerProfileL3, ProfileVersion
 from memory.profiles.snapshots.selectors import read_snapshot
 from memory.sessions.models import AgentSession
 from risk.alerts.models import AlertType
@@ -292,3 +292,44 @@ def test_an_assessment_that_nobody_could_ask_for_is_not_missing(monkeypatch: pyt
     monkeypatch.setattr("memory.core.selectors.customer", away)
     text = page_of(make_client(make_officer()), key=alert.pk).content.decode()
     assert "assessment: not known while the core is away" in text
+
+
+PHONE, CARD, MAIL = "138 0013-8000", "11010519491231002X", "wang.jianguo@example.com"
+TOLD = f"call 王建国 ({CUSTOMER}) on {PHONE}, card {CARD}, {MAIL}; trade TR20261130000123 of 2026-11-30, 165000.00 CNY"
+
+
+@pytest.mark.parametrize("make", [make_officer, make_manager])
+def test_who_has_not_unmasked_reads_risks_words_without_the_people_in_them(make: Any) -> None:
+    make_known_customer()
+    row = CustomerProfileL3.objects.get(customer_id=CUSTOMER)
+    row.internal = {**row.internal, "reasons": [TOLD]}
+    row.payload = {
+        **row.payload,
+        "restrictions": [{"code": "no_complex", "text": TOLD, "visibility": "risk"}],
+        "reviewed_by": MAIL,
+    }
+    row.save()
+    client = make_client(make())
+    alert = make_alert(CUSTOMER)
+    version = ProfileVersion.objects.filter(layer="l3").order_by("-version")[0]
+    for page in (
+        page_of(client, key=alert.pk),
+        client.get(reverse("admin:customer_version", args=("alert", alert.pk, version.pk))),
+    ):
+        text = page.content.decode()
+        for shown in ("call *** (***) on ***", "TR20261130000123 of 2026-11-30, 165000.00 CNY"):
+            assert shown in text, shown
+        for kept in ("王建国", CUSTOMER, PHONE, CARD, MAIL):
+            assert kept not in text, kept
+
+
+def test_risks_words_are_read_in_clear_for_a_reason_and_on_record() -> None:
+    make_known_customer()
+    CustomerProfileL3.objects.filter(customer_id=CUSTOMER).update(internal={"reasons": [TOLD]})
+    ref = ("alert", make_alert(CUSTOMER).pk)
+    answer = make_client(make_officer()).post(
+        reverse("admin:customer_unmask", args=ref), {"reason": "has to call back today"}
+    )
+    assert TOLD in answer.content.decode()
+    [row] = AuditLog.objects.filter(event_type="unmask", decision="granted")
+    assert "words" in row.input_summary["fields"]
