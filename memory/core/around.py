@@ -14,6 +14,8 @@ from memory.core.fields import ExactDecimalField
 from memory.core.models import CoreAssessment, CoreCustomer, CorePosition, CoreProduct, CoreTrade
 from memory.core.selectors import assembled, facts_of
 
+DIVES = 200  # values of a list that MariaDB looks up one by one before it goes by its statistics
+
 # The columns of the one answer that holds four tables: kind, then each table's own by type, NULL where it has none.
 _KINDS = (CustomerFact, AssessmentFact, PositionFact, ProductFact)
 _COLUMNS: Sequence[tuple[str, Any]] = (
@@ -34,8 +36,10 @@ def _spread(kind: int, rows: QuerySet[Any], **columns: str) -> QuerySet[Any, tup
     return rows.annotate(**absent).order_by().values_list(*(columns.get(name, f"{name}_") for name, _ in _COLUMNS))
 
 
-def _others(tenant: str, ids: Collection[str], products: Collection[str]) -> Iterator[Any]:
-    """Customers, assessments, positions and products as facts. One query."""
+def _others(
+    tenant: str, ids: Collection[str], products: Collection[str], elsewhere: Sequence[QuerySet[CoreTrade]]
+) -> Iterator[Any]:
+    """Customers, assessments, positions and products as facts, and the ids of the trades `elsewhere`. One query."""
     held = CorePosition.objects.filter(tenant=tenant, customer_id__in=ids)
     rows_of_products = CoreProduct.objects.filter(tenant=tenant)
     # Two parts, not one with OR: each is a look-up by the index.
@@ -63,6 +67,7 @@ def _others(tenant: str, ids: Collection[str], products: Collection[str]) -> Ite
             )
             for rows in product_parts
         ),
+        *(_spread(4, rows, id_1="trade_id") for rows in elsewhere),
     )  # fmt: skip
     for row in parts[0].union(*parts[1:], all=True):
         kind, id_1, id_2, text_1, text_2, text_3, moment_1, moment_2, day, level, flag_1, flag_2, n_1, n_2 = row
@@ -72,6 +77,8 @@ def _others(tenant: str, ids: Collection[str], products: Collection[str]) -> Ite
             yield AssessmentFact(id_1, moment_1, level, flag_1)
         elif kind == 2:
             yield PositionFact(id_1, id_2, day, n_1, n_2)
+        elif kind == 4:
+            yield id_1
         else:
             yield ProductFact(id_1, moment_1, id_2, text_1, level, flag_1, flag_2)
 
@@ -79,15 +86,30 @@ def _others(tenant: str, ids: Collection[str], products: Collection[str]) -> Ite
 def facts_around(*, tenant: str, trade_id: str) -> dict[str, CustomerRows]:
     """As `customers_facts`, of the customers whom any version of the trade names; empty where there is no such trade.
 
-    Two queries, whatever the history: its own rows by index, no others.
+    Two queries, whatever the history: its own rows by index, no others; two more where a version of one of these
+    customers' trades names somebody else.
     """
     versions = CoreTrade.objects.filter(tenant=tenant, trade_id=trade_id)
-    own = CoreTrade.objects.filter(tenant=tenant, customer_id__in=versions.values("customer_id"))
-    trades = list(facts_of(TradeFact, CoreTrade.objects.filter(tenant=tenant, trade_id__in=own.values("trade_id"))))
+    rows = CoreTrade.objects.filter(tenant=tenant)
+    trades = list(facts_of(TradeFact, rows.filter(customer_id__in=versions.values("customer_id"))))
     ids = sorted({trade.customer_id for trade in trades if trade.trade_id == trade_id})
     if not ids:
         return {}
+    # By ids and not by a sub-query: where the server has old statistics, as after a large import, it would rather read
+    # the whole table.
+    names = sorted({trade.trade_id for trade in trades})
+    size = max(DIVES, -(-len(names) // 4))
+    pages = [names[start : start + size] for start in range(0, len(names), size)]
+    elsewhere = [rows.filter(trade_id__in=page).exclude(customer_id__in=ids) for page in pages]
+    groups = _grouped_by_kind(_others(tenant, ids, {trade.product_id for trade in trades}, elsewhere))
+    if moved := groups.get(str):
+        trades.extend(facts_of(TradeFact, rows.filter(trade_id__in=set(moved)).exclude(customer_id__in=ids)))
+        groups = _grouped_by_kind(_others(tenant, ids, {trade.product_id for trade in trades}, []))
+    return assembled(ids, trades, *(groups.get(kind, []) for kind in _KINDS))
+
+
+def _grouped_by_kind(facts: Iterator[Any]) -> dict[type, list[Any]]:
     groups: dict[type, list[Any]] = defaultdict(list)
-    for fact in _others(tenant, ids, {trade.product_id for trade in trades}):
+    for fact in facts:
         groups[type(fact)].append(fact)
-    return assembled(ids, trades, *(groups[kind] for kind in _KINDS))
+    return groups

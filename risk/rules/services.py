@@ -54,13 +54,15 @@ TICK_CUSTOMERS = 2000  # the most that one tick of the beat takes on
 @dataclass
 class ScanReport:
     """What a scan did. failed: customers whose evaluation raised; they are tried again. hits: live after it.
-    left: customers that another scanner still had when our patience ended."""
+    left: customers that another scanner still had when our patience ended. died: processes of a scan side by side that
+    came to no end of their own."""
 
     customers: int = 0
     hits: int = 0
     data_quality: int = 0
     failed: list[str] = field(default_factory=list)
     left: int = 0
+    died: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -69,6 +71,7 @@ class ScanReport:
             "data_quality": self.data_quality,
             "failed": sorted(self.failed),
             "left": self.left,
+            **({"died": self.died} if self.died else {}),
         }
 
 
@@ -100,8 +103,7 @@ def scan(
     elif wanted is not None:
         raise ValueError("customers belong to a tenant; name it")
     if everything:
-        for name in [tenant] if tenant is not None else known_tenants():
-            mark(tenant=name, customer_ids=known_customer_ids(tenant=name), priority=1)
+        mark_everybody(tenant=tenant)
     elif wanted is not None and tenant is not None:
         mark(tenant=tenant, customer_ids=wanted)
     by_tenant: dict[str, ScanReport] = defaultdict(ScanReport)
@@ -124,20 +126,29 @@ def scan(
             with without_collecting():
                 trades = _scan_chunk(name, ids, claim, ruling(tenant=name), by_tenant[name], progress)
             size = max(1, min(CHUNK, TRADES_AT_ONCE * len(ids) // max(trades, 1)))
-        total = _sum(by_tenant.values())
+        total = together(by_tenant.values())
     if audited:
         for name, report in by_tenant.items():
             _audit(name, report)
     return total
 
 
-def _sum(reports: Iterable[ScanReport]) -> ScanReport:
+def mark_everybody(*, tenant: str | None = None) -> None:
+    """Every customer of the tenant (default: of all) is to be evaluated again, after those whose facts changed."""
+    for name in [tenant] if tenant is not None else known_tenants():
+        mark(tenant=name, customer_ids=known_customer_ids(tenant=name), priority=1)
+
+
+def together(reports: Iterable[ScanReport]) -> ScanReport:
+    """The sum of several reports; what the last of them had to leave is left."""
     total = ScanReport()
     for report in reports:
         total.customers += report.customers
         total.hits += report.hits
         total.data_quality += report.data_quality
         total.failed.extend(report.failed)
+        total.died += report.died
+        total.left = report.left
     return total
 
 

@@ -16,6 +16,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.db import connection
+
 from memory.core import selectors
 from memory.core.facts import AssessmentFact, CustomerFact, PositionFact, ProductFact, TradeFact
 from memory.core.models import (
@@ -217,10 +219,37 @@ def history_costs(*sizes: int, sample: int = 60) -> dict[int, float]:
     return found
 
 
+BLOCK = 10_000  # trades that are made up; the rest are their copies under other names
+
+
 def _grow(tenant: str, since: int, until: int) -> None:
-    rng = random.Random(since)
-    for begin in range(since // PER_CUSTOMER, until // PER_CUSTOMER, 100):
-        names = [f"B{number:06d}" for number in range(begin, min(begin + 100, until // PER_CUSTOMER))]
-        make_customers(tenant, names, seed=begin)
-        rows = [trade for name in names for trade in trades_of(tenant, name, PER_CUSTOMER, rng)]
-        CoreTrade.objects.bulk_create(rows, 2000)
+    """More trades, of more customers. MariaDB copies the first block."""
+    if not since:
+        names = [f"B{number:06d}" for number in range(BLOCK // PER_CUSTOMER)]
+        make_customers(tenant, names, seed=since)
+        rng = random.Random(since)
+        CoreTrade.objects.bulk_create(
+            [trade for name in names for trade in trades_of(tenant, name, PER_CUSTOMER, rng)], 2000
+        )
+        since = BLOCK
+    while since < until:
+        many = min(BLOCK, until - since)  # each statement within the deadline of a connection
+        for model in (CoreCustomer, CoreAssessment, CorePosition, CoreTrade):
+            _copy(model, tenant, many // PER_CUSTOMER, since // PER_CUSTOMER)
+        since += many
+
+
+def _copy(model: Any, tenant: str, customers: int, further: int) -> None:
+    """The rows of the first customers, again for those so many numbers later."""
+    columns = [field.column for field in model._meta.local_concrete_fields if not field.primary_key]
+    later = "CONCAT('B', LPAD(CAST(SUBSTR(customer_id, 2, 6) AS UNSIGNED) + %s, 6, '0'))"
+    taken = {"customer_id": later, "trade_id": f"CONCAT({later}, SUBSTR(trade_id, 8))"}
+    chosen = ", ".join(taken.get(column, column) for column in columns)
+    table = model._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {chosen} FROM {table} "
+            "WHERE tenant = %s AND customer_id < %s AND customer_id LIKE 'B%%'"
+            + (" AND trade_id NOT LIKE 'new-%%'" if "trade_id" in columns else ""),
+            [*[further] * sum(column in taken for column in columns), tenant, f"B{customers:06d}"],
+        )

@@ -11,9 +11,11 @@ from django.core.management.base import BaseCommand
 from tqdm import tqdm
 
 from config.base.errors import DomainError
+from config.base.ids import check_id
 from risk.conduct.services import CLAIM_SECONDS as ADVISOR_CLAIM_SECONDS
 from risk.conduct.services import ConductReport, scan_conduct
-from risk.rules.services import CLAIM_SECONDS, scan
+from risk.rules.services import CLAIM_SECONDS, mark_everybody, scan, together
+from risk.rules.side_by_side import MOST, scan_side_by_side
 
 
 class Command(BaseCommand):
@@ -21,31 +23,47 @@ class Command(BaseCommand):
         "Runs the rules over the customers whose facts changed since they were last evaluated (which the worker does "
         "every five seconds too), or over all or some of them, and then, but for --customer, over the advisors of whom "
         "the audit log tells something new. Repeating a scan changes nothing. "
-        "Exit code: 0 done, 1 some customers or advisors could not be evaluated or are still with another scanner, "
-        "2 a wrong argument."
+        "Exit code: 0 done, 1 some customers or advisors could not be evaluated or are still with another scanner, or "
+        "a process died, 2 a wrong argument."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--all", action="store_true", help="every customer and advisor, changed or not")
         which.add_argument("--customer", action="append", metavar="ID", help="this customer; may be repeated")
+        parser.add_argument(
+            "--processes", type=int, default=1, metavar="N", help="so many at once, each with customers of its own"
+        )
+        parser.add_argument("--only-customers", action="store_true", help="no advisors afterwards")
         parser.add_argument("--tenant", help="only this tenant (default: all; with --customer: default)")
         parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         tenant = options["tenant"] or ("default" if options["customer"] else None)
+        processes = options["processes"]
+        if not 1 <= processes <= MOST or (processes > 1 and options["customer"]):
+            self.stderr.write(f"scan_trades: --processes takes 1 to {MOST}, and more than 1 not with --customer")
+            sys.exit(2)
         bar = tqdm(unit=" customers", disable=True if options["json"] else None, file=self.stderr)
         try:
-            report = scan(
+            if processes > 1:
+                if tenant is not None:
+                    check_id("tenant", tenant)
+                if options["all"]:
+                    mark_everybody(tenant=tenant)
+                report = scan_side_by_side(processes=processes, tenant=tenant)
+            # What the last of them left, and the scan itself where there is one process.
+            rest = scan(
                 tenant=tenant,
                 customers=options["customer"],
-                everything=options["all"],
+                everything=options["all"] and processes == 1,
                 patience=CLAIM_SECONDS + 10.0,  # by then a dead scanner's claims have ended
                 audited=True,
                 progress=lambda customers: bar.update(customers) and None,
             )
+            report = rest if processes == 1 else together([report, rest])
             conduct = ConductReport()
-            if not options["customer"]:
+            if not options["customer"] and not options["only_customers"]:
                 conduct = scan_conduct(
                     tenant=tenant,
                     everything=options["all"],
@@ -74,11 +92,13 @@ class Command(BaseCommand):
                 )
             for customer_id in sorted(report.failed):
                 self.stderr.write(f"failed, tried again within minutes: {customer_id}")
+            if report.died:
+                self.stderr.write(f"{report.died} of {processes} processes died; the others have done their work")
             if report.left:
                 self.stderr.write(f"{report.left} customers are still with another scanner")
             for advisor_id in sorted(conduct.failed):
                 self.stderr.write(f"failed, tried again within minutes: advisor {advisor_id}")
             if conduct.left:
                 self.stderr.write(f"{conduct.left} advisors are still with another scanner")
-        if report.failed or report.left or conduct.failed or conduct.left:
+        if report.failed or report.left or report.died or conduct.failed or conduct.left:
             sys.exit(1)

@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
 
@@ -65,18 +65,34 @@ def _ended(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG)[0] != 0
 
 
-def main(*, seed: int, kills: int) -> None:
+def _in_parts(tables: Mapping[str, Any], parts: int, chance: random.Random) -> list[Mapping[str, Any]]:
+    """The story as a core sends it: two thirds of the trades at first, then the late ones and every correction, in
+    any order."""
+    trades = list(tables["trades.csv"])
+    later = [row for row in trades if int(row["version"]) > 1 or chance.random() < 1 / 3]
+    first = [row for row in trades if row not in later]
+    chance.shuffle(later)
+    return [{**tables, "trades.csv": first}, *({"trades.csv": later[n::parts]} for n in range(parts))]
+
+
+def main(*, seed: int, kills: int, in_parts: bool = False) -> None:
     """Two scanners and two publishers; at random moments one of them is killed, `kills` times each kind, and another
-    takes its place. Then all is finished in peace. Prints what was killed, as JSON."""
+    takes its place. Then all is finished in peace. Prints what was killed, as JSON.
+
+    in_parts: late and corrected trades are imported between the kills.
+    """
     chance = random.Random(seed)
     demo = generate(**STORY)
-    import_tables(tenant="default", tables=demo.tables)
+    first, *later = _in_parts(demo.tables, kills, chance) if in_parts else [demo.tables]
+    import_tables(tenant="default", tables=first)
     kinds: dict[str, tuple[Work, list[int]]] = {"scanner": (_scanning, []), "publisher": (_publishing, [])}
     killed = dict.fromkeys(kinds, 0)
     in_time = 0
     for work, alive in kinds.values():
         alive += [_forked(work), _forked(work)]
     while min(killed.values()) < kills:
+        if later:
+            import_tables(tenant="default", tables=later.pop())
         for kind, (work, alive) in kinds.items():
             time.sleep(chance.uniform(0.0, 0.15))
             pid = alive.pop(chance.randrange(2))
@@ -87,6 +103,8 @@ def main(*, seed: int, kills: int) -> None:
                 in_time += 1
             killed[kind] += 1
             alive.append(_forked(work))
+    for part in later:
+        import_tables(tenant="default", tables=part)
     amid = AlertOutbox.objects.count()
     for pid in kinds["scanner"][1]:
         os.waitpid(pid, 0)

@@ -136,3 +136,52 @@ def test_scanners_and_publishers_killed_twenty_times_each(live_stack: LiveStack)
     assert {frame["seq"]: frame for frame in replay[1]} == {
         message["seq"]: {**message["event"], "seq": message["seq"]} for message in heard.feed
     }
+
+
+def test_scanners_killed_while_late_and_corrected_trades_come_in(live_stack: LiveStack) -> None:
+    """The end is that of one scan of the whole story, whatever was found, corrected and withdrawn on the way."""
+    live_stack.stop("beat", "worker", "drain", "publish")
+    said = json.loads(
+        live_stack.shell(
+            f"from tests.risk.feed.killing import main\nmain(seed=23, kills={KILLS}, in_parts=True)"
+        ).splitlines()[-1]
+    )  # fmt: skip
+    assert min(said["killed"].values()) >= KILLS
+    live = live_stack.query(
+        "SELECT rule_id, evidence_key, score, subtypes FROM risk_alert_hit "
+        "WHERE state = 'live' AND rule_id <> 'DATA-QUALITY'"
+    )
+    found = sorted([rule, key, score, json.loads(subtypes)] for rule, key, score, subtypes in live)
+    assert found == sorted(said["planted"])
+    [(again,)] = live_stack.query("SELECT COUNT(*) FROM risk_alert_hit")
+    live_stack.shell("from risk.rules.services import scan\nscan(everything=True)")
+    assert live_stack.query("SELECT COUNT(*) FROM risk_alert_hit") == [(again,)], "nothing was left to be found"
+
+    # Every finding and every opening is on the audit record once; the counts are those of the live hits.
+    openings = counted(
+        live_stack, "SELECT object_id, COUNT(*) FROM audit_log WHERE event_type = 'alert_opened' GROUP BY object_id"
+    )
+    kinds = dict(live_stack.query("SELECT alert_id, alert_type FROM risk_alert"))
+    assert openings == dict.fromkeys(kinds, 1)
+    [(audited,)] = live_stack.query("SELECT COUNT(*) FROM audit_log WHERE event_type IN ('risk_hit', 'data_quality')")
+    assert audited == again
+    standing = counted(
+        live_stack, "SELECT alert_id, COUNT(*) FROM risk_alert_hit WHERE state = 'live' GROUP BY alert_id"
+    )
+    assert counted(live_stack, "SELECT alert_id, hit_count FROM risk_alert WHERE hit_count > 0") == standing
+    revisions = live_stack.query(
+        "SELECT MAX(revision) - COUNT(*) FROM risk_alert_hit GROUP BY tenant, rule_id, evidence_key"
+    )
+    assert {int(missing) for (missing,) in revisions} == {0}
+
+    # Each change was told once, the opening first, all numbered and sent.
+    rows = live_stack.query("SELECT seq, kind, alert_id, published_at FROM alert_outbox ORDER BY seq")
+    assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
+    assert all(row[3] for row in rows)
+    told_of = {alert_id for alert_id, kind in kinds.items() if kind != "data_quality"}
+    versions = counted(live_stack, "SELECT alert_id, version FROM risk_alert WHERE alert_type <> 'data_quality'")
+    assert Counter(row[2] for row in rows) == versions
+    first: dict[str, str] = {}
+    for _seq, kind, alert_id, _published in rows:
+        first.setdefault(alert_id, kind)
+    assert first == dict.fromkeys(told_of, "alert")

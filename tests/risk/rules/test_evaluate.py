@@ -15,6 +15,7 @@ from guard.audit.models import AuditLog
 from guard.audit.pseudonyms import forget_pseudonyms
 from memory.core.models import CoreChange
 from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
+from risk.rules import tasks
 from risk.rules.evaluating import evaluate_trade
 from risk.rules.services import scan
 from tests.memory.core.build import ASSESSMENT, CUSTOMER, PRODUCT, TRADE, a_small_core, load
@@ -183,3 +184,48 @@ def test_the_agents_list_of_alerts_in_pages(tmp_path: Path) -> None:
     assert call("GET", "/alerts?min_score=71").json() == {"items": [], "next": None}
     for wrong in ("before=nonsense", "limit=0", "limit=201", "status=odd"):
         assert call("GET", f"/alerts?{wrong}").status_code == 422
+
+
+def test_the_task_evaluates_one_trade_and_repeating_it_changes_nothing(tmp_path: Path) -> None:
+    a_small_core(tmp_path)
+    task = tasks.evaluate
+    assert task.apply(args=("default", "t1")).get() == 1
+    before = written()
+    assert RiskAlert.objects.count() == 1
+    assert task.apply(args=("default", "t1")).get() == 1
+    assert written() == before
+    missing = task.apply(args=("default", "no-such-trade"))
+    assert missing.failed()
+    assert "TRADE_NOT_FOUND" in str(missing.result)
+    assert written() == before
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB counts the rows that it reads")
+def test_an_evaluation_reads_as_many_rows_beside_ten_times_the_history_of_others(tmp_path: Path) -> None:
+    a_small_core(tmp_path)
+    post("t1")
+    reads = []
+    for many in (20, 200):
+        others = [f"o{number:03d}" for number in range(many)]
+        load(
+            tmp_path / str(many),
+            customers=[{**CUSTOMER, "customer_id": name} for name in others],
+            assessments=[{**ASSESSMENT, "customer_id": name} for name in others],
+            trades=[{**TRADE, "trade_id": f"{name}-{n}", "customer_id": name} for name in others for n in range(5)],
+        )
+        with connection.cursor() as cursor:
+            for table in ("core_trade", "core_customer", "core_assessment", "risk_alert_hit"):
+                cursor.execute(f"ANALYZE TABLE {table}")
+                cursor.fetchall()
+        evaluate_trade(tenant="default", trade_id="t1")
+        began = rows_read()
+        evaluate_trade(tenant="default", trade_id="t1")
+        reads.append(rows_read() - began)
+    assert 0 < reads[1] <= reads[0] + 2, reads
+
+
+def rows_read() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+        # `tmp`: of the tables that the server makes for an answer, this one's too.
+        return sum(int(value) for name, value in cursor.fetchall() if "tmp" not in name.lower())
