@@ -363,6 +363,8 @@ ANALYTICS_SECONDS = float(envint("ANALYTICS_SECONDS", 5, low=1, high=300))  # of
 ANALYTICS_ROWS = envint("ANALYTICS_ROWS", 1000, low=1, high=100_000)
 ANALYTICS_MIN_GROUP = envint("ANALYTICS_MIN_GROUP", 5, low=1, high=1000)  # customers of a row shown without a grant
 ANALYTICS_BYTES = envint("ANALYTICS_BYTES", 4 * 1024 * 1024, low=1024)  # of one answer's rows
+ANALYTICS_AT_ONCE = envint("ANALYTICS_AT_ONCE", 2, low=1, high=100)  # statements of one analyst in one process
+ANALYTICS_AT_ONCE_ALL = envint("ANALYTICS_AT_ONCE_ALL", 8, low=1, high=1000)  # of all of them in one process
 
 # --- audit ------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ _KEPT_HEADERS = ("Content-Type", "ETag", "Location", "Cache-Control")
 # Headers that make another request of the same body.
 _CONDITIONS = ("If-Match", "If-None-Match")
 _CLAIM = "_idempotency_claim"
+_REPLAY_POLICY = "_idempotency_replay_policy"
 
 View = Callable[..., Any]
 
@@ -42,12 +43,24 @@ def honour(api: NinjaAPI) -> None:
     api.add_decorator(_around, mode="view")
 
 
+def checked_on_replay(policy: Callable[[Caller, Any], None]) -> Callable[[View], View]:
+    """For a route whose caller's right hangs on the body: authentication has decided by key and path alone, and what
+    was answered is told again only where `policy` still lets the body's values pass. Beneath the router's decorator."""
+
+    def mark(view: View) -> View:
+        setattr(view, _REPLAY_POLICY, policy)
+        return view
+
+    return mark
+
+
 def _key_of(request: HttpRequest) -> str | None:
     return request.headers.get(HEADER) if request.method in _WRITES else None
 
 
-def _start(request: HttpRequest, key: str) -> HttpResponse | None:
-    """Takes the key; or the answer that there was. After authentication, and after the body was found valid."""
+def _start(request: HttpRequest, key: str, policy: Callable[[Any], None] | None = None) -> HttpResponse | None:
+    """Takes the key; or the answer that there was. After authentication, and after the body was found valid.
+    policy: raises where this caller may no longer hear it."""
     caller = getattr(request, "auth", None)
     if not isinstance(caller, Caller):
         return None
@@ -57,6 +70,8 @@ def _start(request: HttpRequest, key: str) -> HttpResponse | None:
     match = request.resolver_match
     found = begin(caller, key, digest, subject_of(caller, match.kwargs if match else {}, body))
     if isinstance(found, Answer):
+        if policy is not None:
+            policy(caller)
         response = HttpResponse(found.body, status=found.status)
         for name in _KEPT_HEADERS:
             if name in found.headers:
@@ -68,6 +83,11 @@ def _start(request: HttpRequest, key: str) -> HttpResponse | None:
     keeping.keeper.keep(found)
     setattr(request, _CLAIM, found)
     return None
+
+
+def _policy(view: View, values: dict[str, Any]) -> Callable[[Any], None] | None:
+    found: Callable[[Caller, Any], None] | None = getattr(view, _REPLAY_POLICY, None)
+    return (lambda caller: found(caller, values.get("body"))) if found is not None else None
 
 
 def _end(request: HttpRequest, response: HttpResponseBase | None) -> None:
@@ -108,7 +128,7 @@ def _within(view: View) -> View:
         async def once_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             key = _key_of(request)
             if key is not None:
-                answer = await in_thread(functools.partial(_start, request, key))
+                answer = await in_thread(functools.partial(_start, request, key, _policy(view, kwargs)))
                 if answer is not None:
                     return answer
             return await view(request, *args, **kwargs)
@@ -119,7 +139,7 @@ def _within(view: View) -> View:
     def once(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         key = _key_of(request)
         if key is not None:
-            answer = _start(request, key)
+            answer = _start(request, key, _policy(view, kwargs))
             if answer is not None:
                 return answer
         return view(request, *args, **kwargs)

@@ -15,6 +15,7 @@ from config.base.fields import canonical_json
 from guard.access.http import AgentAuth, Policy, caller_of
 from guard.access.matrix import Action
 from guard.access.services import Caller
+from guard.idempotency.http import checked_on_replay
 from memory.profiles.drafts import policies, selectors, services
 from memory.profiles.drafts.content import Content
 from memory.profiles.drafts.models import AdvisorDraft
@@ -85,9 +86,10 @@ def _review(caller: Caller, path: Mapping[str, Any]) -> None:
     "/drafts", auth=AgentAuth(_at_all("write")), summary="Write a draft for an assigned customer",
     description="`kind`: message, proposal, report. `channel`: app, email, sms, phone, letter. Answers 201.",
 )  # fmt: skip
+@checked_on_replay(lambda caller, body: policies.may_write_for(caller, body.customer_id))
 def create(request: HttpRequest, body: DraftIn) -> HttpResponse:
     draft = services.create_draft(caller=caller_of(request), customer_id=body.customer_id, content=body.content())
-    return _answer(draft, body.content(), status=201)
+    return _answer(draft, body.content().with_plain_lines(), status=201)
 
 
 @router.get(
@@ -121,7 +123,7 @@ def revise(request: HttpRequest, draft_id: str, body: ContentIn) -> HttpResponse
     draft = services.revise_draft(
         caller=caller_of(request), draft_id=draft_id, version=_version(request), content=body.content()
     )
-    return _answer(draft, body.content())
+    return _answer(draft, body.content().with_plain_lines())
 
 
 @router.post("/drafts/{draft_id}/submit", auth=AgentAuth(_change), summary="Submit it", description=_CHANGES)

@@ -10,6 +10,7 @@ from typing import Any
 
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
+from memory.profiles.drafts.lookalikes import is_seen
 from memory.profiles.drafts.models import AdvisorDraftRevision, DraftChannel, DraftKind
 
 MAX_BODY_BYTES = 256 * 1024
@@ -51,8 +52,8 @@ class Content:
             f"{self.subject}{self.recipient}".encode()
         except UnicodeEncodeError:
             raise _invalid("body", "holds half of a surrogate pair (\\ud800 to \\udfff)") from None
-        if not self.body.strip():
-            raise _invalid("body", "is empty")
+        if not any(is_seen(char) for char in self.body):
+            raise _invalid("body", "is empty, or nothing of it is to be seen")
         if size > MAX_BODY_BYTES:
             raise DomainError("BODY_TOO_LARGE", f"the text is {size} bytes; the limit is {MAX_BODY_BYTES}")
 

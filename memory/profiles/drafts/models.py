@@ -7,7 +7,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
-from config.base.fields import IdField, WholeTextField
+from config.base.fields import CanonicalJSONField, IdField, WholeTextField
 from config.base.ids import new_id
 
 
@@ -70,6 +70,8 @@ class AdvisorDraft(models.Model):
     reviewer_kind = models.CharField(_("reviewer"), max_length=16, choices=ReviewerKind, blank=True, default="")
     review_reason = models.CharField(_("reason"), max_length=500, blank=True, default="")
     sent_at = models.DateTimeField(_("sent"), null=True, blank=True)
+    # hashes of words that were rejected in this draft: they are not submitted again
+    rejected_hashes = CanonicalJSONField(_("hashes of what was rejected"), default=list, blank=True)
     trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
 
     class Meta:

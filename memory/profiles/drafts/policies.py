@@ -13,9 +13,11 @@ from django.contrib.auth.models import User
 from config.base.errors import DomainError
 from config.base.ids import check_id
 from guard.access.matrix import Action, Resource, scope_of
+from guard.access.models import AgentPrincipal
 from guard.access.people import record_refusal
 from guard.access.roles import actor_of, may, tenant_of
-from guard.access.services import Caller, authorize, refuse
+from guard.access.services import Caller, authorize, is_assigned, refuse
+from memory.profiles.drafts.lookalikes import look_alike
 from memory.profiles.drafts.models import AdvisorDraft, ReviewStatus
 
 REVIEW = "memory.review_advisordraft"
@@ -76,6 +78,12 @@ def may_review(by: Caller | User, draft: AdvisorDraft) -> None:
             customer_id=draft.customer_id,
         )  # fmt: skip
     authorize(by, Resource.DRAFT_REVIEW, "write", object_id=draft.draft_id, customer_id=draft.customer_id)
+    if not is_bound(by):
+        # Who names the actor in a header may be the author under another name.
+        raise refuse(
+            by, "AUTH_403_SCOPE", OBJECT, draft.draft_id, "an advisor reviews with a key that is bound to them",
+            action="review", customer_id=draft.customer_id,
+        )  # fmt: skip
 
 
 def _person_may_review(person: User, draft: AdvisorDraft) -> None:
@@ -105,20 +113,27 @@ def same_person(login: str, actor_id: str) -> bool:
     """Whether a login is the author's, however it is spelled: closed, for a person may have chosen `Wei` for `wei`,
     or a letter of another script that looks the same."""
     folded = [unicodedata.normalize("NFKC", name).casefold().strip() for name in (login, actor_id)]
-    return folded[0] == folded[1] or skeleton(login) == skeleton(actor_id)
+    return folded[0] == folded[1] or look_alike(login, actor_id)
 
 
-# Letters of Cyrillic and Greek that are drawn as Latin ones (Unicode has a list of such confusables). Capitals by
-# themselves: a Greek capital nu is an N, and a small one a v.
-_CAPITALS = str.maketrans("АВЕЁКМНОРСТУХІЇЈЅԌԚԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹ", "ABEEKMHOPCTYXIIJSGQWABEZHIKMNOPTYXC")
-_SMALL = str.maketrans(
-    "авекмнорстухіїјѕһԁԛԝѵґьгпӏԍαβγεζηικμνορστυχϲϳωϝ", "abekmhopctyxiijshdqwvrbrnlgabyeznikmvopstuxcjwf"
-)
-_DROPPED = ("Cc", "Cf", "Mn", "Me", "Zs", "Zl", "Zp")
+def is_bound(caller: Caller) -> bool:
+    """Whether the key that the call came with is one person's, and theirs. 1 query."""
+    return (
+        bool(caller.principal_id)
+        and AgentPrincipal.objects.filter(
+            pk=caller.principal_id, tenant=caller.tenant, actor_id=caller.actor_id
+        ).exists()
+    )
 
 
-def skeleton(name: str) -> str:
-    """What a name looks like: without accents, spaces and what has no width, in one case and one script."""
-    composed = unicodedata.normalize("NFKC", name).translate(_CAPITALS).casefold()
-    parts = unicodedata.normalize("NFKD", composed)
-    return "".join(char for char in parts if unicodedata.category(char) not in _DROPPED).translate(_SMALL)
+def still_assigned(caller: Caller, draft: AdvisorDraft) -> bool:
+    """Asked anew, not out of what the caller remembers: the answer is for the row that is locked now. 1 query."""
+    return is_assigned(tenant=caller.tenant, advisor_id=caller.actor_id, customer_id=draft.customer_id)
+
+
+def no_longer(caller: Caller, draft: AdvisorDraft) -> DomainError:
+    """One audit row."""
+    return refuse(
+        caller, "NOT_ASSIGNED", OBJECT, draft.draft_id, "the advisor has no current assignment of this customer",
+        action="write", customer_id=draft.customer_id,
+    )  # fmt: skip

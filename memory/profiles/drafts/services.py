@@ -4,7 +4,8 @@
                          -> rejected        a new revision leads back to drafted from submitted, approved, rejected
     any of the first four -> expired
 
-Costs: a step is 4 SQL (the row, the row under lock, the write, the audit row), an assignment 1 more, words 1 more.
+Costs: a step is 4 SQL (the row, the row under lock, the write, the audit row), words 1 more; an advisor's 2 more (the
+assignment, before the lock and under it), their review 1 more (whether the key is theirs).
 No Redis. Of two at once one waits for the other's commit and then meets VERSION_CONFLICT or DRAFT_STATUS.
 """
 
@@ -93,21 +94,24 @@ def revise_draft(*, caller: Caller, draft_id: str, version: int, content: Conten
         _add_revision(draft, content)
         refuse_erased(draft.tenant, draft.customer_id)
 
-    return _step(found, version, change)
+    return _step(found, version, change, caller)
 
 
 def submit_draft(*, caller: Caller, draft_id: str, version: int) -> AdvisorDraft:
     """drafted -> submitted. Errors: DRAFT_NOT_FOUND; AUTH_403_SCOPE, NOT_OWNER, NOT_ASSIGNED; VERSION_CONFLICT,
-    DRAFT_STATUS, DRAFT_EXPIRED (409)."""
+    DRAFT_STATUS, DRAFT_EXPIRED, DRAFT_WORDS_REJECTED (409)."""
     found = policies.find(caller.tenant, draft_id)
     policies.may_change(caller, found)
 
     def change(draft: AdvisorDraft) -> None:
         _expect(draft, ReviewStatus.DRAFTED)
+        if draft.content_hash in draft.rejected_hashes:
+            # Whatever other words the draft had in between.
+            raise DomainError("DRAFT_WORDS_REJECTED")
         _set(draft, ReviewStatus.SUBMITTED, submitted_at=now())
         _audit(draft, Decision.SUBMITTED, caller)
 
-    return _step(found, version, change)
+    return _step(found, version, change, caller)
 
 
 def approve_draft(*, by: Caller | User, draft_id: str, version: int, content_hash: str) -> AdvisorDraft:
@@ -126,7 +130,7 @@ def approve_draft(*, by: Caller | User, draft_id: str, version: int, content_has
         _set(draft, ReviewStatus.APPROVED, approved_hash=content_hash, review_reason="", **_reviewer(by))
         _audit(draft, Decision.APPROVED, by)
 
-    return _step(found, version, change)
+    return _step(found, version, change, by)
 
 
 def reject_draft(*, by: Caller | User, draft_id: str, version: int, reason: str) -> AdvisorDraft:
@@ -148,10 +152,18 @@ def reject_draft(*, by: Caller | User, draft_id: str, version: int, reason: str)
 
     def change(draft: AdvisorDraft) -> None:
         _expect(draft, ReviewStatus.SUBMITTED)
-        _set(draft, ReviewStatus.REJECTED, approved_hash="", review_reason=reason, **_reviewer(by))
+        rejected = [*draft.rejected_hashes, draft.content_hash]
+        _set(
+            draft,
+            ReviewStatus.REJECTED,
+            approved_hash="",
+            rejected_hashes=rejected,
+            review_reason=reason,
+            **_reviewer(by),
+        )
         _audit(draft, Decision.REJECTED, by)
 
-    return _step(found, version, change)
+    return _step(found, version, change, by)
 
 
 def send_draft(*, caller: Caller, draft_id: str, version: int, content_hash: str) -> tuple[AdvisorDraft, Content]:
@@ -175,7 +187,7 @@ def send_draft(*, caller: Caller, draft_id: str, version: int, content_hash: str
         _set(draft, ReviewStatus.SENT, sent_at=now())
         _audit(draft, Decision.SENT, caller)
 
-    return _step(found, version, change), words[0]
+    return _step(found, version, change, caller), words[0]
 
 
 def expire_drafts(*, limit: int = EXPIRE_AT_ONCE) -> int:
@@ -217,14 +229,17 @@ def _found_by(by: Caller | User, draft_id: str) -> AdvisorDraft:
     return policies.find(by.tenant, draft_id)
 
 
-def _step(found: AdvisorDraft, version: int, change: Callable[[AdvisorDraft], None]) -> AdvisorDraft:
-    """1. lock the row; 2. compare its version; 3. change; 4. save the next version, if anything changed."""
+def _step(found: AdvisorDraft, version: int, change: Callable[[AdvisorDraft], None], by: Caller | User) -> AdvisorDraft:
+    """1. lock the row; 2. is the customer still the advisor's; 3. compare its version; 4. change; 5. save the next
+    version, if anything changed. A refusal at 2 is written down when the lock is gone, for its transaction goes too."""
 
     def work() -> AdvisorDraft:
         with transaction.atomic():
             draft = AdvisorDraft.objects.select_for_update().filter(pk=found.pk).first()
             if draft is None:  # erased meanwhile
                 raise DomainError("DRAFT_NOT_FOUND")
+            if isinstance(by, Caller) and not policies.still_assigned(by, draft):
+                raise _NoLongerAssigned
             if draft.version != version:
                 raise DomainError(
                     "VERSION_CONFLICT", f"the draft is at version {draft.version}, not at {version}",
@@ -238,7 +253,15 @@ def _step(found: AdvisorDraft, version: int, change: Callable[[AdvisorDraft], No
                 draft.save()
             return draft
 
-    return retry_conflicts(work)
+    try:
+        return retry_conflicts(work)
+    except _NoLongerAssigned:
+        assert isinstance(by, Caller)
+        raise policies.no_longer(by, found) from None
+
+
+class _NoLongerAssigned(Exception):
+    """Between the first look and the lock the customer went to another advisor."""
 
 
 def _expect(draft: AdvisorDraft, *statuses: str) -> None:

@@ -46,7 +46,11 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
 )  # fmt: skip
 NODES: frozenset[type[exp.Expr]] = frozenset((*_SHAPE, *_OPERATORS, *_FUNCTIONS))
 # Functions that sqlglot has no node for; all but YEARWEEK are put otherwise before they are judged (spelling.py).
-NAMED = frozenset({"now", "weekday", "adddate", "subdate", "date", "datetime", "julianday", "mid", "total", "yearweek"})
+NAMED = frozenset(
+    {
+        "now", "weekday", "adddate", "subdate", "date", "datetime", "julianday", "strftime", "mid", "total", "yearweek",
+    }
+)  # fmt: skip
 MAX_TIMES = 1000  # characters that LPAD fills up to, and times that REPEAT repeats
 TYPES = frozenset(
     {
@@ -60,6 +64,8 @@ _OPTIONS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Select: frozenset(
         {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_"}
     ),
+    exp.Floor: frozenset({"this"}),
+    exp.Ceil: frozenset({"this"}),
     exp.Table: frozenset({"this", "alias"}),
     exp.Column: frozenset({"this", "table"}),
     exp.Join: frozenset({"this", "side", "kind", "on", "using"}),
@@ -84,6 +90,7 @@ _OPTIONS: dict[type[exp.Expr], frozenset[str]] = {
 }
 # ASCII, or Chinese: no two of these are the same to a database and different to us.
 _NAME = re.compile(r"[A-Za-z0-9_\u4e00-\u9fff]{1,64}\Z")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,9}\Z")
 _STRFTIME = re.compile(r"(?:%[YmdHMSjyuwBbMI-]|[-/ :.年月日A-Za-z0-9])*\Z")
 # Columns that are more than plain somewhere: nothing else may be called so, or a database might take one for the other.
 SPECIAL_NAMES = frozenset(
@@ -247,7 +254,44 @@ def _check_unit(node: exp.Expr) -> None:
         raise forbidden("a unit is one of " + ", ".join(sorted(UNITS)))
 
 
+def _check_count_of(node: exp.Expr) -> None:
+    if node.this is None:
+        raise forbidden("COUNT takes *, or what is counted")
+
+
+def _check_interval(node: exp.Expr) -> None:
+    count, unit = node.this, node.args.get("unit")
+    if not isinstance(unit, exp.Var) or count is None:
+        raise forbidden("INTERVAL takes a number and a unit, such as INTERVAL 30 DAY")
+    _check_count(count)
+    around = node.parent
+    if isinstance(around, exp.Anonymous) and str(around.this).lower() in ("adddate", "subdate"):
+        return  # still to be put plainly
+    if isinstance(around, exp.Add) and not isinstance(around.expression, exp.Interval):
+        return  # turned round later
+    if not (isinstance(around, exp.Add | exp.Sub) and node.arg_key == "expression") and not isinstance(
+        around, exp.DateAdd | exp.DateSub
+    ):
+        raise forbidden("INTERVAL is added to a day or an instant, or taken from it")
+
+
+def _check_shift(node: exp.Expr) -> None:
+    if not isinstance(node.expression, exp.Interval):
+        _check_count(node.expression)
+
+
+def _check_count(count: exp.Expr) -> None:
+    while isinstance(count, exp.Paren | exp.Neg):
+        count = count.this
+    if isinstance(count, exp.Literal) and not _WHOLE.match(count.name):
+        raise forbidden("INTERVAL takes a whole number")
+
+
 _CHECKS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
+    exp.Count: _check_count_of,
+    exp.Interval: _check_interval,
+    exp.DateAdd: _check_shift,
+    exp.DateSub: _check_shift,
     exp.Identifier: _check_identifier,
     exp.Alias: _check_alias,
     exp.TableAlias: _check_table_alias,

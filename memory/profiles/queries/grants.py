@@ -39,7 +39,7 @@ def grant_columns(
     wanted = sorted(set(columns))
     if not wanted or not set(wanted) <= set(GRANTABLE):
         raise DomainError("INVALID_REQUEST", f"columns: choose among {', '.join(GRANTABLE)}")
-    if not 1 <= days <= MOST_DAYS or not 1 <= len(reason.strip()) <= MAX_REASON:
+    if not 1 <= days <= MOST_DAYS or not seen_length(reason) or len(reason.strip()) > MAX_REASON:
         raise DomainError("INVALID_REQUEST", f"a grant is for 1 to {MOST_DAYS} days, with a reason")
     with transaction.atomic():
         made = AnalyticsGrant.objects.create(

@@ -18,6 +18,7 @@ from sqlglot import exp
 from memory.core.personal import CATALOGUE, CUSTOMER
 from memory.profiles.queries.allowed import MAX_NODES, Refusal
 from memory.profiles.queries.figures import Figures, is_window_function
+from memory.profiles.queries.grouped import aggregates, near
 from memory.profiles.queries.places import Key, Place, Source, unite_equal
 
 HIDDEN = "_xh_"  # names of ours begin so, and none of the analyst's (allowed.py)
@@ -121,7 +122,7 @@ class _Work:
         persons = place.open()
         self.met |= bool(persons) or bool(place.tied)
         group = query.args.get("group")
-        grouped = group is not None or _aggregates(query)
+        grouped = group is not None or aggregates(query)
         groups: list[exp.Expr] = list(group.expressions) if group is not None else []
         if not grouped and persons and (query.args.get("distinct") is not None or use.dedupe):
             shown = [one.unalias() for one in query.selects]
@@ -148,7 +149,6 @@ class _Work:
         small = [key for key in place.open() if key not in made_by]
         whose = [key for key in place.open() if key in made_by]
         if small:
-            self._nothing_bare(query, place, groups, small)
             enough = [self.figures.enough(place.column(key)) for key in small]
             if use.kind == "answer":
                 self._count_left_out(query, place, small, enough)
@@ -245,28 +245,12 @@ class _Work:
                 self.query(node, place, _Use("scalar"))
 
     def _windows(self, query: exp.Select, place: Place, persons: list[Key]) -> None:
-        for window in _near(query, exp.Window):
+        for window in near(query, exp.Window):
             if isinstance(window.this, _PLACES):
                 continue
             parts = {place.own(one) for one in window.args.get("partition_by") or ()}
             if not set(persons) <= parts:
                 raise single("a window over single customers' rows is PARTITION BY customer_id; or group first")
-
-    def _nothing_bare(self, query: exp.Select, place: Place, groups: list[exp.Expr], small: list[Key]) -> None:
-        """A column that is neither grouped by nor within an aggregate would be any one person's."""
-        having, order = query.args.get("having"), query.args.get("order")
-        stack: list[exp.Expr] = [*(one.unalias() for one in query.selects), *filter(None, (having, order))]
-        while stack:
-            node = stack.pop()
-            if any(node == one for one in groups) or isinstance(node, exp.Query):
-                continue
-            if isinstance(node, exp.AggFunc) and not is_window_function(node):
-                continue
-            if isinstance(node, exp.Column) and (source := place.sources.get(node.table)):
-                if any(place.root((node.table, key)) in small for key in source.keys):
-                    raise single(f"{node.name[:64]} is neither grouped by nor aggregated: it would be one customer's")
-                continue
-            stack.extend(node.iter_expressions())
 
     def _count_left_out(self, query: exp.Select, place: Place, small: list[Key], enough: list[exp.Expr]) -> None:
         group = query.args.get("group")
@@ -292,25 +276,6 @@ class _Work:
 
 
 # --- the tree --------------------------------------------------------------------------------------------------------
-
-
-def _aggregates(query: exp.Select) -> bool:
-    parts = [*query.selects, *filter(None, (query.args.get("having"), query.args.get("order")))]
-    return query.args.get("having") is not None or any(
-        not is_window_function(one) for part in parts for one in _near(part, exp.AggFunc)
-    )
-
-
-def _near(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
-    """Nodes of that kind, not those of queries within."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, exp.Query) and one is not node:
-            continue
-        if isinstance(one, kind):
-            yield one
-        stack.extend(one.iter_expressions())
 
 
 def _queries(query: exp.Select) -> Iterator[tuple[exp.Expr, bool]]:

@@ -5,9 +5,10 @@ Its money columns are text there and are read as binary doubles: sums are good t
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import sqlite3
-import statistics
 from calendar import monthrange
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -15,6 +16,8 @@ from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from typing import Any
 
 from sqlglot import exp
+
+from memory.profiles.queries.ordering import MIXED
 
 _PARTS: dict[type[exp.Expr], str] = {
     exp.Year: "year", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day", exp.Quarter: "quarter",
@@ -110,6 +113,12 @@ def _translated(node: exp.Expr) -> exp.Expr:
         return _call("xh_moment", node.this)
     if isinstance(node, exp.Left | exp.Right):
         return _call("xh_left" if isinstance(node, exp.Left) else "xh_right", node.this, node.expression)
+    if isinstance(node, exp.Cast) and node.to.this in (exp.DataType.Type.BIGINT, exp.DataType.Type.INT):
+        return _call("xh_whole", node.this)
+    if isinstance(node, exp.Xor):
+        # It has none. NOT makes 0 or 1 of each side, and leaves NULL one.
+        sides = [exp.paren(exp.Not(this=exp.paren(side.copy()))) for side in (node.this, node.expression)]
+        return exp.paren(exp.NEQ(this=sides[0], expression=sides[1]), copy=False)
     if isinstance(node, exp.Ceil | exp.Floor):
         return _call("xh_ceil" if isinstance(node, exp.Ceil) else "xh_floor", node.this)
     return node
@@ -191,8 +200,8 @@ def _days(later: Any, earlier: Any) -> int | None:
 def _shift(value: Any, count: Any, unit: str) -> str | None:
     moment = _moment(value)
     try:
-        number = int(count)
-        if moment is None:
+        number = _whole(count)
+        if moment is None or number is None:
             return None
         months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)
         if months is None:
@@ -288,21 +297,61 @@ def _right(value: Any, count: Any) -> str | None:
     return None if value is None or count is None else str(value)[max(0, len(str(value)) - max(0, int(count))) :]
 
 
-def _rounded(how: Callable[[float], int]) -> Callable[[Any], int | None]:
-    return lambda value: None if value is None else how(float(value))
+def _rounded(how: Callable[[float], int]) -> Callable[[Any], float | None]:
+    def round_(value: Any) -> float | None:
+        if value is None:
+            return None
+        number = float(value)
+        # Past 64 bits there is no such integer here, and nothing behind the point either.
+        return how(number) if abs(number) < 2**63 else number
+
+    return round_
 
 
-def _spread(how: Callable[[list[float]], float], least: int) -> type:
+def _whole(value: Any) -> int | None:
+    """As CAST(… AS SIGNED): a number rounded half away from nothing, of a text the whole number that it begins with."""
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        found = _BEGINS.match(value)
+        return _bounded(int(found[0])) if found else 0
+    return _bounded(int(Decimal(_text(float(value))).quantize(Decimal(1), ROUND_HALF_UP))) if abs(value) < 1e19 else (
+        _MOST if value > 0 else -_MOST - 1
+    )  # fmt: skip
+
+
+_BEGINS = re.compile(r"\s*[+-]?[0-9]{1,30}")
+_MOST = 2**63 - 1
+
+
+def _bounded(number: int) -> int:
+    return max(-_MOST - 1, min(_MOST, number))
+
+
+def _mixed(salt: str, value: Any) -> str | None:
+    return None if value is None else hashlib.sha256(f"{salt}{value}".encode()).hexdigest()
+
+
+def _spread(least: int, root: bool) -> type:
+    """Row by row, in no more room than three numbers (Welford): the time limit looks in between rows alone."""
+
     class Spread:
         def __init__(self) -> None:
-            self.values: list[float] = []
+            self.count, self.mean, self.squares = 0, 0.0, 0.0
 
         def step(self, value: Any) -> None:
-            if value is not None:
-                self.values.append(float(value))
+            if value is None:
+                return
+            self.count += 1
+            off = float(value) - self.mean
+            self.mean += off / self.count
+            self.squares += off * (float(value) - self.mean)
 
         def finalize(self) -> float | None:
-            return how(self.values) if len(self.values) >= least else None
+            if self.count < least:
+                return None
+            variance = self.squares / (self.count - (least - 1))
+            return math.sqrt(variance) if root else variance
 
     return Spread
 
@@ -330,7 +379,9 @@ def teach(raw: sqlite3.Connection) -> None:
         ("xh_pow", 2, _reckoned(math.pow)), ("xh_log", 2, _reckoned(lambda base, value: math.log(value, base))),
     ):  # fmt: skip
         raw.create_function(name, count, made, deterministic=True)
-    raw.create_aggregate("xh_stddev_pop", 1, _spread(statistics.pstdev, 1))
-    raw.create_aggregate("xh_stddev_samp", 1, _spread(statistics.stdev, 2))
-    raw.create_aggregate("xh_var_pop", 1, _spread(statistics.pvariance, 1))
-    raw.create_aggregate("xh_var_samp", 1, _spread(statistics.variance, 2))
+    raw.create_function("xh_whole", 1, _whole, deterministic=True)
+    raw.create_function(MIXED, 2, _mixed, deterministic=True)
+    raw.create_aggregate("xh_stddev_pop", 1, _spread(1, root=True))
+    raw.create_aggregate("xh_stddev_samp", 1, _spread(2, root=True))
+    raw.create_aggregate("xh_var_pop", 1, _spread(1, root=False))
+    raw.create_aggregate("xh_var_samp", 1, _spread(2, root=False))

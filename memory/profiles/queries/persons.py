@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
+from memory.profiles.queries.grouped import near
+
 _NONE: frozenset[str] = frozenset()
 
 
@@ -64,27 +66,13 @@ def _of(
 def _is_one_row(query: exp.Expr) -> bool:
     """An aggregate without GROUP BY, which is of all rows."""
     return any(
-        any(not isinstance(found.parent, exp.Window) for found in _near(one, exp.AggFunc))
+        any(not isinstance(found.parent, exp.Window) for found in near(one, exp.AggFunc))
         for one in (query.selects if isinstance(query, exp.Select) else ())
     )
 
 
 def _windows(query: exp.Expr) -> list[exp.Expr]:
-    return _near(query, exp.Window) if isinstance(query, exp.Select) else []
-
-
-def _near(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Nodes of that kind, not those of queries within."""
-    found: list[exp.Expr] = []
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, exp.Query) and one is not node:
-            continue
-        if isinstance(one, kind):
-            found.append(one)
-        stack.extend(one.iter_expressions())
-    return found
+    return list(near(query, exp.Window)) if isinstance(query, exp.Select) else []
 
 
 def _by_place(window: exp.Expr) -> bool:
@@ -94,5 +82,5 @@ def _by_place(window: exp.Expr) -> bool:
         return False
     spec = window.args.get("spec")
     return spec is not None or isinstance(
-        window.this, exp.RowNumber | exp.Ntile | exp.Lag | exp.Lead | exp.FirstValue | exp.LastValue
+        window.this, exp.RowNumber | exp.Ntile | exp.Lag | exp.Lead | exp.FirstValue | exp.LastValue | exp.NthValue
     )

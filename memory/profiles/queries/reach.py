@@ -18,6 +18,7 @@ from memory.core.models import FACT_MODELS
 from memory.core.personal import CATALOGUE, CoreColumn, Kind, Sort
 from memory.profiles.queries.allowed import Refusal
 from memory.profiles.queries.persons import Rows, rows_of
+from memory.profiles.queries.times import check_times, is_time
 
 MAX_WIDTH = 64 * 1024  # characters of a row: of all columns that the core has together it is some thousands
 _DIGITS = 40
@@ -38,6 +39,7 @@ class Output:
     kind: Kind | None
     linking: frozenset[str] = frozenset()
     width: int = 0
+    time: bool = False  # a day or an instant
 
 
 @dataclass
@@ -57,6 +59,7 @@ class _Walk:
     # of each column node: what stands for a person in it, by full name; nothing where it is plain
     linking: dict[int, frozenset[str]] = field(default_factory=dict)
     kinds: dict[int, Kind | None] = field(default_factory=dict)
+    times: set[int] = field(default_factory=set)  # column nodes that are a day or an instant
     # of each scope: what its rows are of; and what a scope's own values are reckoned by, from queries within it
     rows: dict[int, Rows] = field(default_factory=dict)
     correlated: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -82,6 +85,7 @@ def reach(tree: exp.Query) -> Reached:
                 _follow(walk, scope, column)
             seen.add(id(column))
         walk.outputs[id(scope)] = outputs = _outputs(walk, scope)
+        check_times(scope.expression, walk.times)
         width = sum(output.width for output in outputs)
         if width > MAX_WIDTH:
             raise Refusal("SQL_TOO_COMPLEX", f"a row of it may have {width} characters; at most {MAX_WIDTH}")
@@ -158,6 +162,7 @@ def _follow(walk: _Walk, scope: Scope, column: exp.Column) -> None:
             raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} has no column {column.name[:64]}")
         walk.linking[id(column)] = output.linking
         walk.kinds[id(column)] = output.kind
+        walk.times |= {id(column)} if output.time else set()
         walk.widths[id(column)] = output.width
     else:
         raise Refusal("SQL_UNKNOWN_NAME", f"{column.table[:64]} is nothing that can be followed")
@@ -180,6 +185,7 @@ def _note(walk: _Walk, column: exp.Column, core: CoreColumn) -> None:
     walk.columns.add(core.full_name)
     walk.kinds[id(column)] = core.kind
     walk.widths[id(column)] = _WIDTHS[core.full_name]
+    walk.times |= {id(column)} if core.kind in (Kind.DATE, Kind.INSTANT) else set()
     walk.linking[id(column)] = frozenset({core.full_name}) if core.sort is Sort.LINKING else frozenset()
     if core.sort is Sort.PERSONAL:
         walk.personal.add(core.full_name)
@@ -201,7 +207,7 @@ def _ordered_by_outputs(walk: _Walk, scope: Scope, own: list[exp.Column]) -> Non
     for one in order.expressions if order is not None else ():
         number = one.this.unnest() if isinstance(one, exp.Ordered) else one
         if isinstance(number, exp.Literal) and not number.is_string:
-            place = int(number.name) if number.name.isdigit() else 0
+            place = int(number.name) if number.name.isdigit() and len(number.name) <= 4 else 0
             if not 1 <= place <= len(outputs):
                 raise Refusal("SQL_UNKNOWN_NAME", "ORDER BY has the number of no column")
             walk.personal |= outputs[place - 1].linking
@@ -245,13 +251,15 @@ def _outputs(walk: _Walk, scope: Scope) -> list[Output]:
                 walk.personal |= frozenset().union(*(one.linking for one in column))
         return [
             Output(column[0].name, column[0].kind if len({one.kind for one in column}) == 1 else None,
-                   frozenset().union(*(one.linking for one in column)), max(one.width for one in column))
+                   frozenset().union(*(one.linking for one in column)), max(one.width for one in column),
+                   any(one.time for one in column))
             for column in zip(*branches, strict=True)
         ]  # fmt: skip
     return [
-        Output(one.alias_or_name, _kind(walk, one.unalias()), _linking(walk, one.unalias()), _width(walk, one))
+        Output(one.alias_or_name, _kind(walk, one.unalias()), _linking(walk, one.unalias()), _width(walk, one),
+               is_time(one.unalias(), walk.times))
         for one in _selects(scope)
-    ]
+    ]  # fmt: skip
 
 
 def _width(walk: _Walk, node: exp.Expr) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from memory.core.personal import CATALOGUE, Kind
 from memory.profiles.queries.local import for_sqlite
+from memory.profiles.queries.ordering import settle
 
 
 class NotAsJudged(Exception):
@@ -21,10 +23,13 @@ def executable(statement: exp.Query, *, tenant: str, vendor: str, rows: int) -> 
     a table that is not narrowed, or a text literal that would end early, runs never (NotAsJudged).
     """
     tree = statement.copy()
+    settle(tree, tenant=tenant, vendor=vendor)
     for table in list(tree.find_all(exp.Table)):
         if table.name in CATALOGUE:
             table.replace(_narrowed(table, tenant, vendor))
     _limit(tree, rows)
+    if vendor != "sqlite":
+        _name_in_having(tree)
     if vendor == "sqlite":
         if tree.find(exp.Rollup):
             raise NotAsJudged("rollup")  # it has none
@@ -52,6 +57,29 @@ def _narrowed(table: exp.Table, tenant: str, vendor: str) -> exp.Subquery:
     return exp.Subquery(this=narrow, alias=exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True)))
 
 
+def _name_in_having(tree: exp.Query) -> None:
+    """MySQL finds in HAVING what is grouped by as a column or an alias, and no expression of the rows: where one is
+    shown, its alias stands there."""
+    known = {name for columns in CATALOGUE.values() for name in columns}
+    for select in tree.find_all(exp.Select):
+        having = select.args.get("having")
+        if having is None or select.args.get("group") is None:
+            continue
+        named = [(one.this, one.alias) for one in select.selects if isinstance(one, exp.Alias)
+                 and one.alias not in known and not isinstance(one.this, exp.Column | exp.Literal)
+                 and not one.find(exp.AggFunc, exp.Query)]  # fmt: skip
+        stack = list(having.iter_expressions())
+        while stack:
+            node = stack.pop()
+            if isinstance(node, exp.AggFunc | exp.Query):
+                continue
+            alias = next((name for expression, name in named if expression == node), None)
+            if alias is not None:
+                node.replace(exp.column(alias, quoted=True))
+            else:
+                stack.extend(node.iter_expressions())
+
+
 def _limit(tree: exp.Query, rows: int) -> None:
     limit = tree.args.get("limit")
     asked = int(limit.expression.name) if limit is not None else rows
@@ -59,7 +87,10 @@ def _limit(tree: exp.Query, rows: int) -> None:
 
 
 def _check(sql: str, tree: exp.Query, dialect: str, tenant: str) -> None:
-    again = sqlglot.parse(sql, read=dialect)
+    try:
+        again = sqlglot.parse(sql, read=dialect)
+    except (SqlglotError, ValueError, AttributeError, TypeError, IndexError, KeyError):
+        raise NotAsJudged("it does not read") from None
     read = again[0]
     if len(again) != 1 or read is None:
         raise NotAsJudged("statements")

@@ -8,6 +8,7 @@ CORE_DATABASE_URL is set, else on the main one.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -31,8 +32,10 @@ from memory.profiles.queries.local import teach
 from memory.profiles.queries.models import QueryOutcome
 from memory.profiles.queries.reach import Output
 
-_TIMED_OUT = {1969, 3024, 1317}  # MariaDB's and MySQL's own, and "interrupted"
+_TIMED_OUT = {1969, 3024}  # MariaDB's and MySQL's own
+_INTERRUPTED = 1317  # by its time, or by somebody who ended it (KILL QUERY)
 _LEAST_LENGTH = 256 * 1024  # bytes of a value or row, on SQLite: several times what the gate lets be shown
+_SQL_MODE = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
 _LOST = 2013  # the server went, or the driver's own patience did
 
 
@@ -68,8 +71,9 @@ def seconds() -> float:
     return min(given, settings.CORE_STATEMENT_TIMEOUT_MS / 1000) if settings.CORE_IS_EXTERNAL else given
 
 
-def run(sql: str, outputs: Sequence[Output], *, rows: int) -> Result:
-    """rows: the limit that is told; `sql` asks for one more, to tell whether there were.
+def run(sql: str, outputs: Sequence[Output], *, rows: int, full_groups: bool = True) -> Result:
+    """full_groups: the session is to hold ONLY_FULL_GROUP_BY too, which the gate has held already.
+    rows: the limit that is told; `sql` asks for one more, to tell whether there were.
 
     Errors: Ended, with SQL_TIMEOUT (504), SQL_RESULT_TOO_LARGE (413), SQL_FAILED (422), DATABASE_UNAVAILABLE (503).
     """
@@ -77,7 +81,7 @@ def run(sql: str, outputs: Sequence[Output], *, rows: int) -> Result:
     found: list[list[Any]] = []
     size = 0
     try:
-        with _own_connection() as raw, _reading(raw, sql, deadline) as cursor:
+        with _own_connection() as raw, _reading(raw, sql, deadline, full_groups) as cursor:
             # One by one: no more than the bound and one row is ever here. How wide a row may be, the gate has said.
             while (row := cursor.fetchone()) is not None:
                 values = [_value(one, output.kind) for one, output in zip(row, outputs, strict=True)]
@@ -112,8 +116,12 @@ def _too_large() -> Ended:
 def _ended(error: BaseException, *, late: bool) -> Ended:
     """By the number alone: the database's own words may hold what the rows hold. late: its time was over."""
     number = error.args[0] if error.args else None
-    if number in _TIMED_OUT or (number == _LOST and late) or (isinstance(number, str) and "interrupted" in number):
+    if number in _TIMED_OUT or (late and number in (_LOST, _INTERRUPTED)):
         return _timeout()
+    if isinstance(number, str) and "interrupted" in number and late:
+        return _timeout()
+    if number == _INTERRUPTED:
+        return Ended(QueryOutcome.FAILED, DomainError("SQL_FAILED", "the statement was ended by an operator"))
     if isinstance(number, str) and "too big" in number:
         return _too_large()
     if isinstance(error, DomainError):
@@ -141,7 +149,7 @@ def _own_connection() -> Iterator[Any]:
 
 
 @contextmanager
-def _reading(connection: Any, sql: str, deadline: float) -> Iterator[Any]:
+def _reading(connection: Any, sql: str, deadline: float, full_groups: bool) -> Iterator[Any]:
     raw = connection.connection
     if connection.vendor == "sqlite":
         teach(raw)
@@ -163,7 +171,8 @@ def _reading(connection: Any, sql: str, deadline: float) -> Iterator[Any]:
             setup.execute(f"SET SESSION max_statement_time={limit:.3f}")
         else:
             setup.execute(f"SET SESSION max_execution_time={int(limit * 1000)}")
-        setup.execute("SET SESSION sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', SESSION time_zone='+00:00'")
+        mode = f"ONLY_FULL_GROUP_BY,{_SQL_MODE}" if full_groups else _SQL_MODE
+        setup.execute(f"SET SESSION sql_mode='{mode}', SESSION time_zone='+00:00'")
         setup.execute("START TRANSACTION READ ONLY")
     cursor = raw.cursor(MySQLdb.cursors.SSCursor)
     try:
@@ -190,6 +199,8 @@ def _value(value: Any, kind: Kind | None) -> Any:
     if isinstance(value, Decimal):
         return format(plain(value), "f")
     if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Ended(QueryOutcome.FAILED, DomainError("SQL_FAILED", "a number is out of range"))
         return format(Decimal(f"{value:.15g}"), "f")
     if isinstance(value, datetime):
         return rfc3339(value.replace(tzinfo=UTC) if value.tzinfo is None else value)

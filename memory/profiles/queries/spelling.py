@@ -58,12 +58,14 @@ def _plain(node: exp.Expr, moment: datetime) -> exp.Expr:
     if isinstance(node, exp.CurrentTimestamp | exp.UtcTimestamp):
         return _instant(moment)
     if isinstance(node, exp.CurrentDate):
-        return exp.Literal.string(business_date(moment).isoformat())
+        return _day(moment)
     if isinstance(node, exp.Date | exp.TsOrDsToDate | exp.TsOrDsToTimestamp) and _is_now(node.this):
         today = not isinstance(node, exp.TsOrDsToTimestamp)
-        return exp.Literal.string(business_date(moment).isoformat()) if today else _instant(moment)
+        return _day(moment) if today else _instant(moment)
     if isinstance(node, exp.TimestampAdd):
         return exp.DateAdd(this=node.this, expression=_count(node.expression), unit=node.args.get("unit"))
+    if isinstance(node, exp.Add) and isinstance(node.this, exp.Interval):
+        return exp.Add(this=node.expression, expression=node.this)
     if isinstance(node, exp.Filter):
         return _filtered(node)
     if isinstance(node, exp.Anonymous):
@@ -73,7 +75,12 @@ def _plain(node: exp.Expr, moment: datetime) -> exp.Expr:
 
 
 def _instant(moment: datetime) -> exp.Expr:
-    return exp.Literal.string(moment.strftime("%Y-%m-%d %H:%M:%S"))
+    """Typed, as NOW() is: a text would be compared as one, and reckoned with as the number that it begins with."""
+    return exp.cast(exp.Literal.string(moment.strftime("%Y-%m-%d %H:%M:%S")), "DATETIME")
+
+
+def _day(moment: datetime) -> exp.Expr:
+    return exp.cast(exp.Literal.string(business_date(moment).isoformat()), "DATE")
 
 
 def _is_now(node: exp.Expr) -> bool:
@@ -134,8 +141,8 @@ def _shifted(kind: type[exp.Expr], name: str) -> Callable[[list[exp.Expr], datet
 def _sqlite_date(values: list[exp.Expr], moment: datetime) -> exp.Expr:
     """DATE('now', '-1 month'), DATE(x, 'start of month'): one day, and what is done to it in order."""
     if not values:
-        return exp.Literal.string(business_date(moment).isoformat())
-    found = exp.Literal.string(business_date(moment).isoformat()) if _is_now(values[0]) else values[0]
+        return _day(moment)
+    found = _day(moment) if _is_now(values[0]) else values[0]
     day: exp.Expr = exp.TsOrDsToDate(this=found)
     for change in values[1:]:
         text = change.name.lower() if isinstance(change, exp.Literal) and change.is_string else ""
@@ -167,6 +174,11 @@ def _julianday(values: list[exp.Expr], moment: datetime) -> exp.Expr:
     return exp.paren(exp.Add(this=days, expression=exp.Literal.number("2451544.5")), copy=False)
 
 
+def _strftime(values: list[exp.Expr], _moment: datetime) -> exp.Expr:
+    form, value = _of(2, "STRFTIME", values)
+    return exp.TimeToStr(this=value, format=form)
+
+
 def _mid(values: list[exp.Expr], _moment: datetime) -> exp.Expr:
     value, start, length = _of(3, "MID", values)
     return exp.Substring(this=value, start=start, length=length)
@@ -185,6 +197,7 @@ _NAMED: dict[str, Callable[[list[exp.Expr], datetime], exp.Expr]] = {
     "date": _sqlite_date,
     "datetime": _sqlite_datetime,
     "julianday": _julianday,
+    "strftime": _strftime,
     "mid": _mid,
     "total": _total,
 }

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 
 from guard.access.models import StaffMember
 from guard.access.roles import DRAFT_REVIEWER
-from guard.access.services import Caller
+from guard.access.services import Caller, issue_key
 from memory.profiles.drafts import services
 from memory.profiles.drafts.content import Content
 from memory.profiles.drafts.models import AdvisorDraft
@@ -31,6 +31,12 @@ def make_draft(content: Content = WORDS, *, customer_id: str = ALICE, caller: Ca
     if not _assigned(caller, customer_id):
         make_assignment(caller.actor_id, customer_id, caller.tenant)
     return services.create_draft(caller=caller, customer_id=customer_id, content=content)
+
+
+def make_bound(caller: Caller) -> Caller:
+    """The same advisor, with a key that is theirs alone."""
+    issued = issue_key(agent=caller.agent, tenant=caller.tenant, actor_id=caller.actor_id)
+    return Caller(caller.tenant, caller.agent, caller.actor_id, issued.principal.principal_id)
 
 
 def _assigned(caller: Caller, customer_id: str) -> bool:

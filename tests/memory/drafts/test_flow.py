@@ -12,9 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access.models import StaffMember
-from guard.access.services import Caller
+from guard.access.services import Caller, issue_key
 from guard.audit.models import AuditLog
-from memory.profiles.drafts import selectors, services
+from memory.core.models import CoreAssignment
+from memory.profiles.drafts import policies, selectors, services
 from memory.profiles.drafts.content import Content
 from memory.profiles.drafts.models import AdvisorDraft, AdvisorDraftRevision
 from memory.profiles.tasks import expire_waiting_drafts
@@ -24,6 +25,7 @@ from tests.memory.drafts.helpers import (
     WEI_CALLS,
     WORDS,
     make_approved,
+    make_bound,
     make_draft,
     make_reviewer,
     make_submitted,
@@ -134,6 +136,23 @@ def test_rejected_goes_back_by_a_new_revision_only() -> None:
     assert services.submit_draft(version=edited.version, **again).review_status == "submitted"
 
 
+def test_rejected_words_are_not_submitted_again_whatever_came_in_between() -> None:
+    rui = make_reviewer()
+    draft = make_submitted()
+    rejected = services.reject_draft(by=rui, draft_id=draft.draft_id, version=draft.version, reason="too bold")
+    back = revise(revise(rejected), WORDS)
+    again: dict[str, Any] = {"caller": WEI_CALLS, "draft_id": draft.draft_id}
+    refused("DRAFT_WORDS_REJECTED", services.submit_draft, version=back.version, **again)
+    other = services.submit_draft(version=revise(back).version, **again)
+    services.reject_draft(by=rui, draft_id=draft.draft_id, version=other.version, reason="still")
+    both = revise(AdvisorDraft.objects.get(), Content("message", "app", "x"))
+    for words in (WORDS, OTHER_WORDS):
+        both = revise(both, words)
+        refused("DRAFT_WORDS_REJECTED", services.submit_draft, version=both.version, **again)
+    # Of another draft they are other words.
+    assert make_submitted().review_status == "submitted"
+
+
 def test_approval_is_of_what_was_read() -> None:
     draft = make_submitted()
     rui = make_reviewer()
@@ -165,6 +184,29 @@ def test_a_person_with_the_author_s_login_cannot_review(login: str) -> None:
     assert AuditLog.objects.filter(event_type="authz", code="DRAFT_OWN_REVIEW").count() == 1
 
 
+DRAWN_ALIKE = [
+    ("A002", "AOO2"), ("A002", "aoo2"), ("a002", "\u13aa002"), ("a002", "\ua4ee002"), ("a002", "\u1d00002"),
+    ("a002", "a\u0660\u0660\u0662"), ("a002", "a00\u31642"), ("a002", "a\u2800002"), ("lily", "Iily"),
+    ("lily", "1i1y"), ("greg", "\u0261re\u0261"), ("lin", "\u0142in"), ("wei", "we\u03b9"), ("modern", "modem"),
+    ("adv-wei", "adv\u2010wei"),
+]  # fmt: skip
+OTHERS = [
+    ("a002", "a003"), ("lin", "lim"), ("wei", "wel"), ("rui", "rul"), ("sam", "fam"), ("adv-wei", "adv-lin"),
+    ("\u5f20\u4e09", "\u674e\u56db"), ("nu", "vu"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("actor", "login"), DRAWN_ALIKE)
+def test_names_that_are_drawn_alike_are_one_person_s(actor: str, login: str) -> None:
+    assert policies.same_person(login, actor)
+    assert policies.same_person(actor, login)
+
+
+@pytest.mark.parametrize(("actor", "login"), OTHERS)
+def test_names_that_are_told_apart_are_two(actor: str, login: str) -> None:
+    assert not policies.same_person(login, actor)
+
+
 @pytest.mark.parametrize("login", [f"{WEI}@firm.cn", f"{WEI.upper()}@FIRM.CN"])
 def test_an_address_that_begins_with_the_author_s_id_is_the_author_s(login: str) -> None:
     draft = make_submitted()
@@ -192,10 +234,16 @@ def test_another_advisor_reviews_only_where_the_firm_wishes_and_only_of_their_cu
     refused("AUTH_403_SCOPE", approve, LIN_CALLS, draft)
     refused("NOT_OWNER", selectors.read_draft, caller=LIN_CALLS, draft_id=draft.draft_id)
     settings.DRAFT_PEER_REVIEW = True
-    refused("NOT_ASSIGNED", approve, Caller("default", "advisor", "adv-zhou"), draft)
+    refused("NOT_ASSIGNED", approve, make_bound(Caller("default", "advisor", "adv-zhou")), draft)
     assert selectors.read_draft(caller=LIN_CALLS, draft_id=draft.draft_id)[1] == WORDS
     assert [one.pk for one in selectors.reviewable_drafts(caller=LIN_CALLS).items] == [draft.pk]
-    assert approve(LIN_CALLS, draft).reviewer_kind == "advisor"
+    # Whoever names the actor in a header may be Wei: by a key that is theirs alone, or not at all.
+    refused("AUTH_403_SCOPE", approve, LIN_CALLS, draft)
+    shared = issue_key(agent="advisor", tenant="default").principal.principal_id
+    refused("AUTH_403_SCOPE", approve, Caller("default", "advisor", LIN, shared), draft)
+    theirs = make_bound(LIN_CALLS)
+    refused("DRAFT_OWN_REVIEW", approve, Caller("default", "advisor", WEI, theirs.principal_id), draft)
+    assert approve(theirs, draft).reviewer_kind == "advisor"
     refused("NOT_OWNER", send, AdvisorDraft.objects.get(), caller=LIN_CALLS)
 
 
@@ -246,6 +294,26 @@ def test_an_advisor_writes_for_assigned_customers_and_no_longer_than_they_are() 
     refused("DRAFT_NOT_FOUND", send, draft, caller=Caller("east", "advisor", WEI))
 
 
+@pytest.mark.parametrize("step", ["send", "revise", "submit"])
+def test_a_customer_who_goes_between_the_first_look_and_the_lock_is_gone(step: str, monkeypatch: Any) -> None:
+    draft = make_draft() if step == "submit" else make_approved()
+    may_change = policies.may_change
+
+    def and_then_ends(caller: Caller, found: AdvisorDraft) -> None:
+        may_change(caller, found)
+        CoreAssignment.objects.update(valid_to=now())
+
+    monkeypatch.setattr(policies, "may_change", and_then_ends)
+    again: dict[str, Any] = {"caller": WEI_CALLS, "draft_id": draft.draft_id, "version": draft.version}
+    steps: dict[str, Any] = {
+        "send": lambda: send(draft), "revise": lambda: revise(draft), "submit": lambda: services.submit_draft(**again),
+    }  # fmt: skip
+    refused("NOT_ASSIGNED", steps[step])
+    assert AdvisorDraft.objects.get().version == draft.version
+    assert AuditLog.objects.filter(event_type="authz", code="NOT_ASSIGNED").count() == 1
+    assert "sent" not in [decision for decision, *_who in audited()]
+
+
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +356,7 @@ def test_a_reason_says_what_it_shows() -> None:
 
 # Joiners that join no two emoji, and letters hidden behind a flag.
 UNJOINED = ("a\u200db", "👩\u200d", "\u200d👩", "👩\u200da", "a\u200d👩", "👩\u200d\u200d💻", "🏴\U000e0067\U000e007f")
+NOTHING_SEEN = ("\u200b\u200b", "\u3164", "\u2800 \u2800", "\u2060\ufeff", "\u0301", "\u115f\u1160", "\u00ad\n")
 UNSEEN = ("\x85", "\u2028", "\u2029", "\u200b", "\u202e", "\x7f", "\t", "\ufeff")
 
 
@@ -300,6 +369,7 @@ UNSEEN = ("\x85", "\u2028", "\u2029", "\u200b", "\u202e", "\x7f", "\t", "\ufeff"
         (Content("poem", "app", "x"), "INVALID_REQUEST"),
         (Content("message", "pigeon", "x"), "INVALID_REQUEST"),
         (Content("message", "app", "  \n"), "INVALID_REQUEST"),
+        *((Content("message", "app", body), "INVALID_REQUEST") for body in NOTHING_SEEN),
         (Content("message", "app", "\ud800"), "INVALID_REQUEST"),
         (Content("message", "app", "x", subject="a" * 201), "INVALID_REQUEST"),
         (Content("message", "email", "x", recipient="a@b.c\r\nBcc: all@b.c"), "INVALID_REQUEST"),
@@ -362,7 +432,7 @@ def test_costs() -> None:
         services.submit_draft(caller=caller, draft_id=draft.draft_id, version=1)
     told = [one["sql"] for one in queries if not one["sql"].startswith(("SAVEPOINT", "RELEASE"))]
     told = [sql for sql in told if "customer_pseudonym" not in sql]  # audit's own, once in five seconds
-    assert len(told) == 5, told  # the assignment is one of them
+    assert len(told) == 6, told  # the assignment is two of them: before the lock, and under it
     with CaptureQueriesContext(connection) as queries:
         selectors.own_drafts(caller=caller)
     assert len(queries) == 2

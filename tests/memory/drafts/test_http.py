@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from config.base.clock import now
+from guard.access.services import issue_key
 from guard.audit.models import AuditLog
+from memory.core.models import CoreAssignment
 from memory.profiles.drafts.models import AdvisorDraft
 from tests.memory.drafts.helpers import make_reviewer
 from tests.memory.drafts.test_flow import approve
 from tests.memory.erasure.helpers import erase, found_in_redis
-from tests.memory.profiles.helpers import ALICE, BOB, LIN, WEI, make_agent, make_assignment
+from tests.memory.profiles.helpers import ALICE, BOB, LIN, WEI, Agent, make_agent, make_assignment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,6 +98,33 @@ def test_lists(wei: Any) -> None:
     assert wei.get("/drafts?review_status=sent").json()["items"] == []
     assert problem(wei.get(f"/drafts?customer_id={BOB}")) == (403, "NOT_ASSIGNED")
     assert problem(wei.get("/drafts?to_review=true")) == (403, "AUTH_403_SCOPE")
+
+
+def test_what_was_answered_is_not_told_again_when_the_customer_is_no_longer_theirs(wei: Any) -> None:
+    body = {"customer_id": ALICE, **WORDS, "body": "one\r\ntwo"}
+    once = {"Idempotency-Key": "post-1"}
+    first = wei.call("POST", "/drafts", body, **once)
+    assert first.json()["body"] == "one\ntwo"  # as it is stored and hashed
+    again = wei.call("POST", "/drafts", body, **once)
+    assert (again.status_code, again["Idempotent-Replayed"], again.content) == (201, "true", first.content)
+    CoreAssignment.objects.update(valid_to=now())
+    answer = wei.call("POST", "/drafts", body, **once)
+    assert problem(answer) == (403, "NOT_ASSIGNED")
+    assert b"two" not in answer.content
+    assert AdvisorDraft.objects.count() == 1
+
+
+def test_advisors_review_over_http_with_a_key_of_their_own(wei: Any, settings: Any) -> None:
+    settings.DRAFT_PEER_REVIEW = True
+    make_assignment(LIN, ALICE)
+    made = write(wei)
+    path = f"/drafts/{made.json()['draft_id']}"
+    wei.call("POST", f"{path}/submit", **{"If-Match": made["ETag"]})
+    body = {"content_hash": made.json()["content_hash"]}
+    by_header = Agent(wei.key, LIN)
+    assert problem(by_header.call("POST", f"{path}/approve", body, **{"If-Match": '"2"'})) == (403, "AUTH_403_SCOPE")
+    lin = Agent(issue_key(agent="advisor", tenant="default", actor_id=LIN).key, LIN)
+    assert lin.call("POST", f"{path}/approve", body, **{"If-Match": '"2"'}).status_code == 200
 
 
 def test_an_erased_customer_s_kept_answers_go_too(wei: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,18 +104,10 @@ def test_of_an_approval_and_an_edit_at_once_no_unread_words_are_approved() -> No
     rui = make_reviewer()
     for _round in range(10):
         draft = make_submitted()
-        answers = together(
-            lambda draft=draft: (
-                services.approve_draft(
-                    by=rui, draft_id=draft.draft_id, version=draft.version, content_hash=draft.content_hash
-                ).review_status
-            ),
-            lambda draft=draft: (
-                services.revise_draft(
-                    caller=WEI_CALLS, draft_id=draft.draft_id, version=draft.version, content=OTHER_WORDS
-                ).review_status
-            ),
-        )
+        asked: dict[str, Any] = {"draft_id": draft.draft_id, "version": draft.version}
+        approve = partial(services.approve_draft, by=rui, content_hash=draft.content_hash, **asked)
+        edit = partial(services.revise_draft, caller=WEI_CALLS, content=OTHER_WORDS, **asked)
+        answers = together(approve, edit)
         assert answers.count("VERSION_CONFLICT") == 1
         now = AdvisorDraft.objects.get(pk=draft.pk)
         assert (now.review_status, now.approved_hash) in (("drafted", ""), ("approved", draft.content_hash))

@@ -75,13 +75,14 @@ def found_in_database(text: str) -> list[str]:
         for table in connection.introspection.table_names(cursor):
             if table.startswith("django_"):
                 continue
-            for column in connection.introspection.get_table_description(cursor, table):
-                name = connection.ops.quote_name(column.name)
+            table_name = connection.ops.quote_name(table)
+            cursor.execute(f"SELECT * FROM {table_name} WHERE 1 = 0")
+            for column in [one[0] for one in cursor.description or ()]:
+                name = connection.ops.quote_name(column)
                 # INSTR: SQLite's LIKE takes `acme` for `ACME`.
-                table_name = connection.ops.quote_name(table)
                 cursor.execute(f"SELECT COUNT(*) FROM {table_name} WHERE INSTR({name}, %s) > 0", [text])
                 if cursor.fetchone()[0]:
-                    places.append(f"{table}.{column.name}")
+                    places.append(f"{table}.{column}")
     return places
 
 
@@ -119,7 +120,9 @@ class Thread(threading.Thread):
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
-        self.work, self.answer, self.error = work, None, None
+        self.work = work
+        self.answer: Any = None
+        self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:

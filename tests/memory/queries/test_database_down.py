@@ -60,9 +60,9 @@ def test_gone_while_a_statement_runs(own_database_server: MariaDB, settings: Any
     ask = Asking(settings)
     original = running._reading
 
-    def killed(connection: Any, sql: str, deadline: float) -> Any:
+    def killed(*arguments: Any) -> Any:
         own_database_server.kill()
-        return original(connection, sql, deadline)
+        return original(*arguments)
 
     monkeypatch.setattr(running, "_reading", killed)
     assert ask.refusal("POST", "", COUNT) == UNAVAILABLE

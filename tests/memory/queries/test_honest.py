@@ -33,7 +33,7 @@ def test_all_of_them() -> None:
     make_facts()
     make_facts("east", customers=9, trades=90, factor=7)
     known = facts("default")
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for honest in HONEST:
         answer = ask(honest.sql, ANA)
         if answer.verdict.columns != columns_of(honest):

@@ -82,7 +82,7 @@ def test_what_is_allowed_does_not_tell_who_the_customers_are() -> None:
     make_facts("east", customers=4, trades=8, other_people=True)
     seen = {"allowed": 0, "refused": 0, "rows": 0}
 
-    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=800, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(queries())
     def same_for_both(sql: str) -> None:
         verdict = judge(sql, moment=now())

@@ -28,7 +28,7 @@ def test_every_question_has_an_answer_and_both_spellings_the_same(settings: obje
     for question in QUESTIONS:
         try:
             answer = ask(question.mysql)
-            other = ask(question.sqlite or question.mysql, dialect="sqlite" if question.sqlite else "mysql")
+            other = ask(question.sqlite or question.mysql)
         except Exception as error:  # each is told with its question
             wrong.append((question.what, repr(error), getattr(error, "detail", "")))
             continue
@@ -76,7 +76,7 @@ def test_names_that_could_be_mistaken_are_refused(name: str) -> None:
         "SELECT REPEAT(status, version) FROM core_trade",
         "SELECT REPEAT(REPEAT('x', 1000), 1000)",
         "SELECT COUNT(*) FROM core_trade WHERE LENGTH(REPEAT(REPEAT(REPEAT('x', 1000), 1000), 1000)) > 1",
-        "SELECT COUNT(*) FROM core_trade ORDER BY REPEAT(REPEAT(status, 1000), 1000)",
+        "SELECT status FROM core_trade ORDER BY REPEAT(REPEAT(status, 1000), 1000)",
         "SELECT COUNT(*) FROM core_trade GROUP BY REPLACE(REPEAT('x', 1000), 'x', REPEAT('y', 1000))",
         "SELECT REPLACE(REPLACE(REPEAT('x', 1000), 'x', REPEAT('y', 99)), 'y', 'zzzzz')",
         f"SELECT CONCAT_WS(REPEAT('x', 1000), {', '.join(['1'] * 90)})",
