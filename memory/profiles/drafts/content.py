@@ -10,7 +10,7 @@ from typing import Any
 
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
-from memory.profiles.drafts.lookalikes import is_seen
+from config.base.seen import is_seen
 from memory.profiles.drafts.models import AdvisorDraftRevision, DraftChannel, DraftKind
 
 MAX_BODY_BYTES = 256 * 1024

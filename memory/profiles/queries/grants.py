@@ -15,6 +15,7 @@ from django.db import transaction
 from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from config.base.seen import seen_length
 from guard.access.people import admit_staff
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
