@@ -4,16 +4,14 @@ has it. Closed: what may be taken for the other counts as the other."""
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-
-from confusable_homoglyphs.confusables import confusables_data
 
 from config.base.seen import is_seen
 
 
 def look_alike(one: str, other: str) -> bool:
-    """Cost: some microseconds; the list is read once in a process, in about 30 ms."""
+    """Cost: some microseconds; the list is read once in a process, in about 0.1 s."""
     return bool(_skeletons(one) & _skeletons(other))
 
 
@@ -54,7 +52,10 @@ def _signs() -> tuple[dict[str, str], dict[str, str]]:
             sign = further
         return sign
 
-    pairs = [("O", "o"), *_pairs()]
+    # Here, for the list is read when it is first imported, and most processes review nothing.
+    from confusable_homoglyphs.confusables import confusables_data
+
+    pairs = [("O", "o"), *_pairs(confusables_data)]
     pairs.sort(key=lambda pair: not f"{pair[0]}{pair[1]}".isascii())
     # Last, for some small letters are drawn as capitals (`ᴀ`).
     small = [(one, one.casefold()) for pair in pairs for one in pair if not one.isascii() and len(one.casefold()) == 1]
@@ -67,8 +68,8 @@ def _signs() -> tuple[dict[str, str], dict[str, str]]:
     return {sign: root(sign) for sign in above}, groups
 
 
-def _pairs() -> Iterator[tuple[str, str]]:
-    for sign, others in confusables_data.items():
+def _pairs(listed: Mapping[str, Sequence[Mapping[str, str]]]) -> Iterator[tuple[str, str]]:
+    for sign, others in listed.items():
         for other in others:
             # The list marks signs of scripts from right to left.
             one, two = (_without_accents(text.replace("\u200e", "")) for text in (sign, other["c"]))

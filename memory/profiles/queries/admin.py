@@ -25,7 +25,8 @@ from memory.profiles.queries.models import AnalyticsGrant, AnalyticsQueryLog
 from memory.profiles.queries.unmasking import KIND
 
 REFUSALS = (
-    "SQL_PERSONAL_COLUMN", "SQL_FORBIDDEN", "SQL_NOT_ONE_SELECT", "SQL_UNKNOWN_NAME", "SQL_INVALID", "SQL_TOO_COMPLEX",
+    "SQL_PERSONAL_COLUMN", "SQL_SINGLE_PERSON", "SQL_FORBIDDEN", "SQL_NOT_ONE_SELECT", "SQL_UNKNOWN_NAME",
+    "SQL_INVALID", "SQL_TOO_COMPLEX",
 )  # fmt: skip
 STATES = {
     "refused": gettext_lazy("refused"),

@@ -36,7 +36,8 @@ def _may(action: Action) -> AgentAuth:
 @router.post(
     "/analytics/queries", auth=_may("write"), summary="Run one SELECT over the core's facts",
     description=(
-        "Rows of the caller's tenant. Whole numbers are JSON numbers, all others text with every digit; instants are "
+        "Rows of the caller's tenant. Statements are MySQL's (`dialect` is `mysql`, and may be left out). "
+        "Whole numbers are JSON numbers, all others text with every digit; instants are "
         "RFC 3339. At most `ANALYTICS_ROWS` rows (`truncated` tells of more). Refused statements are 403 or 422 with "
         "`query_id`. Without a grant, groups of fewer than `ANALYTICS_MIN_GROUP` customers are left out, figures to "
         "which fewer gave something are null, and `withheld` is `{under, rows}`: how many groups that were, null where "
