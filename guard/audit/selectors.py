@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -323,22 +323,32 @@ def as_jsonl(rows: Iterator[AuditLog]) -> Iterator[str]:
 
 
 def as_csv(rows: Iterator[AuditLog]) -> Iterator[str]:
-    """A header and a row a line. A cell that a spreadsheet would take for a formula is told that it is text."""
+    """A header and a row a line."""
+
+    def cells() -> Iterator[list[Any]]:
+        for row in rows:
+            values = _values(row)
+            values["input_summary"] = json.dumps(values["input_summary"], ensure_ascii=False)
+            yield list(values.values())
+
+    return csv_lines(EXPORTED, cells())
+
+
+def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """A line at a time. A cell that a spreadsheet would take for a formula is told that it is text."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
 
-    def line(cells: list[Any]) -> str:
+    def line(cells: Sequence[Any]) -> str:
         writer.writerow(cells)
         text = buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()
         return text
 
-    yield "\ufeff" + line(list(EXPORTED))  # the mark by which spreadsheets know UTF-8
+    yield "\ufeff" + line(heads)  # the mark by which spreadsheets know UTF-8
     for row in rows:
-        values = _values(row)
-        values["input_summary"] = json.dumps(values["input_summary"], ensure_ascii=False)
-        yield line([f"'{value}" if _is_formula(str(value)) else value for value in values.values()])
+        yield line([f"'{value}" if _is_formula(str(value)) else value for value in row])
 
 
 # As typed, in full width and as small forms, which spreadsheets of East Asian systems take for the same; after whatever

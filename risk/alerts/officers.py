@@ -127,28 +127,34 @@ def dispose(
     judgement = Judgement.of(to_status, code, text, quiet_days)
 
     def work(alert: RiskAlert) -> None:
-        if alert.status == AlertStatus.ESCALATED:
-            raise conflict(alert, alert.version)
-        claimed = AlertStatus.IN_REVIEW if alert.status == AlertStatus.PENDING else alert.status
-        if judgement.status not in TRANSITIONS.get(claimed, frozenset()):
-            refuse_transition(alert, judgement.status.value)
-        if alert.status == AlertStatus.IN_REVIEW and alert.assignee_id != officer.pk:
-            raise conflict(alert, alert.version)
-        judgement.check(alert)
-        if alert.status == AlertStatus.PENDING:
-            take(alert, officer)
-        if alert.status == AlertStatus.IN_REVIEW and needs_four_eyes(alert):
-            put_forward(alert, officer, judgement, evidence_hash)
-        else:
-            move(
-                alert, judgement.status, officer,
-                action="dispose", decision=_DECISION_OF_STATUS[judgement.status],
-                code=judgement.code, text=judgement.text, changes=judgement.columns(officer),
-                summary={"evidence": evidence_hash, "quiet_days": judgement.quiet_days},
-            )  # fmt: skip
-        tell_update(alert)
+        decide(alert, officer, judgement, evidence_hash)
 
     return act(tenant, alert_id, version, work, seen_hash=evidence_hash)
+
+
+def decide(alert: RiskAlert, officer: User, judgement: Judgement, evidence_hash: str, *, at_once: int = 1) -> None:
+    """Steps 1 to 6 of `dispose` on a locked alert, within an act. at_once: how many share the reason."""
+    if alert.status == AlertStatus.ESCALATED:
+        raise conflict(alert, alert.version)
+    claimed = AlertStatus.IN_REVIEW if alert.status == AlertStatus.PENDING else alert.status
+    if judgement.status not in TRANSITIONS.get(claimed, frozenset()):
+        refuse_transition(alert, judgement.status.value)
+    if alert.status == AlertStatus.IN_REVIEW and alert.assignee_id != officer.pk:
+        raise conflict(alert, alert.version)
+    judgement.check(alert)
+    if alert.status == AlertStatus.PENDING:
+        take(alert, officer)
+    if alert.status == AlertStatus.IN_REVIEW and needs_four_eyes(alert):
+        put_forward(alert, officer, judgement, evidence_hash)
+    else:
+        together = {"at_once": at_once} if at_once > 1 else {}
+        move(
+            alert, judgement.status, officer,
+            action="dispose", decision=_DECISION_OF_STATUS[judgement.status],
+            code=judgement.code, text=judgement.text, changes=judgement.columns(officer),
+            summary={"evidence": evidence_hash, "quiet_days": judgement.quiet_days, **together},
+        )  # fmt: skip
+    tell_update(alert)
 
 
 def reopen(*, alert_id: str, officer: User, version: int, text: str) -> RiskAlert:

@@ -71,8 +71,10 @@ def found_again(pks: Sequence[str], before: datetime) -> Collection[str]:
 def remove(pks: Sequence[str], before: datetime) -> Mapping[str, int]:
     """Whole alerts, so that none is ever seen without its evidence."""
     counts = {}
-    for model in (AlertAction, AlertLook, RiskAlertHit):
+    for model in (AlertAction, RiskAlertHit):
         counts[model._meta.db_table] = model._default_manager.filter(alert_id__in=pks).delete()[0]
+    if looks := AlertLook.objects.filter(alert_id__in=pks).delete()[0]:
+        counts[AlertLook._meta.db_table] = looks
     delete_by_key(RiskAlert, pks)
     return counts
 

@@ -1,5 +1,6 @@
 """Everything that writes alerts. Keyword-only; one transaction each; alert, audit and outbox rows together."""
 
+from risk.alerts.bulk import assign_many, claim_many, claim_next, dispose_many
 from risk.alerts.escalating import SweepResult, sweep
 from risk.alerts.officers import add_note, assign, claim, dispose, release, reopen
 from risk.alerts.reviewing import approve, escalate, give_back
@@ -15,7 +16,7 @@ from risk.alerts.settling import (
 from risk.alerts.snoozing import snooze, wake
 
 __all__ = [
-    "Findings", "SettleResult", "SweepResult", "add_note", "approve", "assign", "claim", "dispose", "escalate",
-    "give_back", "live_hits_of", "release", "reopen", "settle_advisor", "settle_and_read", "settle_customer",
-    "settle_customers", "snooze", "sweep", "wake",
+    "Findings", "SettleResult", "SweepResult", "add_note", "approve", "assign", "assign_many", "claim",
+    "claim_many", "claim_next", "dispose", "dispose_many", "escalate", "give_back", "live_hits_of", "release",
+    "reopen", "settle_advisor", "settle_and_read", "settle_customer", "settle_customers", "snooze", "sweep", "wake",
 ]  # fmt: skip

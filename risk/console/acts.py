@@ -150,7 +150,7 @@ def _record_refusal(request: HttpRequest, alert_id: str, action: str) -> None:
         request.user,
         tenant=request_tenant(request),
         action=action,
-        permission=DISPOSE if action in ACTS else VIEW,
+        permission=DISPOSE if action in (*ACTS, "bulk", "next") else VIEW,
         object_type="risk_alert",
         object_id=alert_id,
     )

@@ -8,8 +8,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.forms import Form
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
-from django.template.loader import render_to_string
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext as _
@@ -23,9 +22,9 @@ from guard.audit.services import record
 from risk.alerts.deadlines import OPEN, due_of
 from risk.alerts.evidence import evidence_hash
 from risk.alerts.judging import needs_four_eyes
+from risk.alerts.looking import look
 from risk.alerts.models import AlertType, RiskAlert
 from risk.alerts.selectors import officers_of
-from risk.console import queue
 from risk.console.acts import (
     ACTS,
     DONE,
@@ -48,15 +47,13 @@ from risk.console.forms import (
     UnmaskForm,
 )
 from risk.console.page import alert_page
-from risk.console.rows import row_of
-from risk.console.sight import alerts_of, kinds_made
+from risk.console.queueing import QueueViews, require_sight
+from risk.console.sight import alerts_of
 from risk.console.unmasking import KIND
-
-MAX_ROWS = 50  # rows that one request of the live list may ask for
 
 
 @admin.register(RiskAlert)
-class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class RiskAlertAdmin(QueueViews):
     """Queue, page and the officers' acts. Every act is a POST that calls a service; a manager's is refused. Each
     refusal leaves an audit row."""
 
@@ -84,80 +81,11 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         wrap = self.admin_site.admin_view
         acts = [path(f"<str:alert_id>/{name}/", wrap(self._act(name)), name=f"risk_riskalert_{name}") for name in ACTS]
         acts.append(path("<str:alert_id>/unmask/", wrap(self.unmask_view), name="risk_riskalert_unmask"))
-        urls = [path("rows/", wrap(self.rows_view), name="risk_riskalert_rows"), *acts, *super().get_urls()]
+        urls = [*self.queue_urls(), *acts, *super().get_urls()]
         for url in urls:
             if url.name:
                 url.callback = recording_refusals(url.callback, url.name.removeprefix("risk_riskalert_"))
         return urls
-
-    # --- the queue ----------------------------------------------------------------------------------------------
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """The queue. `feed_seq` is read before the rows, so that the socket goes on from what is shown."""
-        _require_sight(request)
-        tenant, sight = request_tenant(request), request_sight(request)
-        filters = queue.Filters.of(request.GET, sight)
-        feed_seq(request)
-        counts = queue.tab_counts(tenant=tenant, user=request.user, sight=sight)
-        page = queue.page_of(tenant=tenant, user=request.user, sight=sight, filters=filters)
-        tabs = [
-            {
-                "name": name,
-                "label": queue.TABS[name],
-                "link": queue.Filters(
-                    tab=name, alert_type=filters.alert_type, band=filters.band, sort=filters.sort
-                ).link(),
-                "current": name == filters.tab and not filters.search,
-                "count": counts.get(name),
-            }
-            for name in queue.tabs_of(sight)
-        ]
-        types = kinds_made() if sight.cases else []
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Alerts"),
-            "opts": self.opts,
-            "filters": filters,
-            "filtered": bool(filters.search or filters.alert_type or filters.band),
-            "tabs": tabs,
-            "types": types if len(types) > 1 else [],  # one kind is no choice
-            "bands": [(name, label) for name, (_low, _high, label) in queue.BANDS.items()] if sight.cases else [],
-            "sorts": queue.SORTS.items(),
-            "rows": [row_of(alert, page.top_hits.get(alert.pk)) for alert in page.alerts],
-            "complete": not page.next_after and not filters.after,
-            "next_link": filters.link(after=page.next_after) if page.next_after else "",
-            "first_link": filters.link(),
-            **(extra_context or {}),
-        }
-        return TemplateResponse(request, "risk/console/queue.html", context)
-
-    def rows_view(self, request: HttpRequest) -> HttpResponse:
-        """Rows of the queue by `?id=`, for the page that shows it: with whether they belong to its filters, and the
-        counts on the tabs. Ids of other tenants are as good as unknown."""
-        _require_sight(request)
-        tenant, sight = request_tenant(request), request_sight(request)
-        filters = queue.Filters.of(request.GET, sight)
-        ids = request.GET.getlist("id")[:MAX_ROWS]
-        alerts = list(alerts_of(tenant=tenant, sight=sight).filter(pk__in=ids).select_related("assignee"))
-        hits = queue.top_hits(alerts)
-        belonging = set(
-            queue.matching(tenant=tenant, user=request.user, sight=sight, filters=filters)
-            .filter(pk__in=[alert.pk for alert in alerts])
-            .values_list("pk", flat=True)
-        )
-        order = {alert_id: place for place, alert_id in enumerate(ids)}
-        rows = [
-            {
-                "alert_id": alert.pk,
-                "matches": alert.pk in belonging,
-                "html": render_to_string("risk/console/_row.html", {"row": row_of(alert, hits.get(alert.pk))}),
-            }
-            for alert in sorted(alerts, key=lambda alert: order[alert.pk])
-        ]
-        counts = queue.tab_counts(tenant=tenant, user=request.user, sight=sight)
-        response = JsonResponse({"rows": rows, "counts": counts})
-        response["Cache-Control"] = "no-store"
-        return response
 
     # --- one alert ----------------------------------------------------------------------------------------------
 
@@ -165,7 +93,7 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The alert's page; opening it is an audit row."""
-        _require_sight(request)
+        require_sight(request)
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         alert = self._alert(request, object_id)
@@ -178,10 +106,12 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             object_type="risk_alert",
             object_id=alert.pk,
         )
-        return self._page(request, alert)
+        page = self._page(request, alert)
+        look(alert=alert, person=request.user)
+        return page
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        _require_sight(request)
+        require_sight(request)
         return super().history_view(request, object_id, extra_context)
 
     def _alert(self, request: HttpRequest, alert_id: str) -> RiskAlert:
@@ -318,8 +248,3 @@ class RiskAlertAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         response = self._page(request, alert, clear=clear)
         response["Cache-Control"] = "no-store"
         return response
-
-
-def _require_sight(request: HttpRequest) -> None:
-    if not request_sight(request).anything:
-        raise PermissionDenied

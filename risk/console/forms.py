@@ -60,12 +60,16 @@ class ApprovalForm(SeenForm):
     text = forms.CharField(max_length=TEXT_MAX, strip=True, required=False)
 
 
-class AssignmentForm(VersionForm):
+class AssigneeForm(forms.Form):
     to = forms.ModelChoiceField(
         User.objects.filter(is_active=True),
         to_field_name="username",
         error_messages={"required": _("Choose an officer."), "invalid_choice": _("Choose an officer.")},
     )
+
+
+class AssignmentForm(AssigneeForm, VersionForm):
+    """To whom, and the version that was seen."""
 
 
 class SnoozeForm(VersionForm):
@@ -131,3 +135,12 @@ class DispositionForm(SeenForm):
     @property
     def long_text(self) -> int:
         return TEXT_MIN_SERIOUS
+
+
+class BulkDispositionForm(DispositionForm):
+    """One reason for several alerts; each carries its version and evidence with it. alert: the one of the highest
+    score."""
+
+    version = None  # type: ignore[assignment]
+    evidence_hash = None  # type: ignore[assignment]
+    quiet_days = None  # type: ignore[assignment]

@@ -6,11 +6,15 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from config.base.clock import now, rfc3339
+from risk.console.counting import tiles
 from risk.console.feed import feed_seq, request_sight, request_tenant
-from risk.console.queue import Filters, page_of, tiles
-from risk.console.rows import row_of
+from risk.console.filters import Filters
+from risk.console.queue import page_of
+from risk.console.rows import cells, rows_of
 
 URGENT_ROWS = 8
+COLUMNS = ("due", "score", "level", "sentence", "customer", "hits", "assignee", "status")
 
 
 def overview_context(request: HttpRequest) -> dict[str, Any]:
@@ -23,6 +27,9 @@ def overview_context(request: HttpRequest) -> dict[str, Any]:
     page = page_of(tenant=tenant, user=request.user, sight=sight, filters=Filters(), size=URGENT_ROWS)
     return {
         "tiles": tiles(tenant=tenant, user=request.user, sight=sight),
-        "urgent": [row_of(alert, page.top_hits.get(alert.pk)) for alert in page.alerts],
+        "urgent": rows_of(page, tenant=tenant, columns=COLUMNS),
         "urgent_limit": URGENT_ROWS,
+        "cells": cells(COLUMNS),
+        "plain": ",".join(COLUMNS),
+        "clock": rfc3339(now()),
     }

@@ -1,140 +1,163 @@
-"""The officers' queue: which alerts a tab and its filters hold, in keyset pages, with bounded counts."""
+"""The officers' queue: which alerts a tab and its filters hold, in keyset pages, with bounded counts.
+
+A page is found by index alone, whatever the filters: its ids in the order of an index, then its rows by their keys.
+Where a filter stands for several values of an index (a range of scores, the sets of rules that hold one), each value is
+read in its order up to the page's end, and the results are merged: 'any of these values, by due' in one range would be
+sorted whole. docs/decisions/0030-the-queue.md
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy as _
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.db import connections
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from config.base.asked import number
-from config.base.clock import from_micros, to_micros
+from config.base.clock import business_date, business_day_bounds, from_micros, now, to_micros
 from memory.core.models import CoreTrade
-from risk.alerts.models import DISPOSED, AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
-from risk.console.sight import Sight, alerts_of, kinds_made
+from risk.alerts.looking import new_hits
+from risk.alerts.models import (
+    DISPOSED,
+    SET_CHARS,
+    AlertStatus,
+    HitState,
+    RiskAlert,
+    RiskAlertHit,
+    Shelf,
+)
+from risk.console.filters import AGES, TABS, Filters
+from risk.console.sight import Sight, alerts_of
 
 PAGE_SIZE = 50
-# Counts on the tabs stop here: past it an officer needs to know that it is too many, not how many.
-COUNT_LIMIT = 999
-MAX_NAMED = 500  # alerts of one customer, advisor or trade that a search shows, the newest
+# Counts stop here: past it an officer needs to know that it is too many, not how many.
+COUNT_LIMIT = 1000
+MAX_NAMED = 500  # alerts of one customer, advisor, trade or trace that a search shows, the newest
+# A jump to a page walks over the ids before it, in an index: so many at most, a quarter of a second's worth.
+JUMP_ROWS = 100_000
+MAX_SETS = 64  # sets of rules or subtypes that are read one by one; an installation has a dozen or two
 Person = AbstractBaseUser | AnonymousUser
-OPEN = (AlertStatus.PENDING, AlertStatus.IN_REVIEW, AlertStatus.ESCALATED)
-
-TABS: dict[str, Promise] = {
-    "open": _("Open"),
-    "mine": _("Mine"),
-    "unassigned": _("Unassigned"),
-    "disposed": _("Disposed"),
-    "all": _("All"),
-    "faults": _("Data quality"),
-}
-# RISK.md 2: low < 40, medium 40-59, high 60-79, critical >= 80.
-BANDS: dict[str, tuple[int, int, Promise]] = {
-    "critical": (80, 100, _("critical")),
-    "high": (60, 79, _("high")),
-    "medium": (40, 59, _("medium")),
-    "low": (0, 39, _("low")),
-}
-SORTS: dict[str, Promise] = {"score": _("Highest score first"), "opened": _("Newest first")}
-
-
-def tabs_of(sight: Sight) -> list[str]:
-    """The tabs that hold something for this person, the first of them to start with."""
-    names = ["open", "mine", "unassigned", "disposed", "all"] if sight.cases else []
-    if not sight.acts and "mine" in names:
-        names.remove("mine")  # who claims nothing has nothing
-    return [*names, "faults"] if sight.faults else names
-
-
-@dataclass(frozen=True)
-class Filters:
-    """What the officer looks at, as it stands in the address."""
-
-    tab: str = "open"
-    alert_type: str = ""
-    band: str = ""
-    search: str = ""
-    sort: str = "score"
-    after: str = ""
-
-    @classmethod
-    def of(cls, query: Mapping[str, str], sight: Sight) -> Filters:
-        """From a query string; words it does not know, or that this person has no use for, count as not given."""
-        tabs = tabs_of(sight)
-
-        def known(name: str, words: Iterable[str], default: str) -> str:
-            value = query.get(name, "")
-            return value if value in words else default
-
-        return cls(
-            tab=known("tab", tabs, tabs[0]),
-            alert_type=known("type", [value for value, _label in kinds_made()], "") if sight.cases else "",
-            band=known("band", BANDS, ""),
-            search=query.get("q", "").strip()[:64],
-            sort=known("sort", SORTS, "score"),
-            after=query.get("after", "")[:120],
-        )
-
-    def link(self, **changes: str) -> str:
-        """The address of this view with other words; a change of view starts at its first page."""
-        changed = replace(self, **{"after": "", **changes})
-        words = {
-            "tab": changed.tab,
-            "type": changed.alert_type,
-            "band": changed.band,
-            "q": changed.search,
-            "sort": "" if changed.sort == "score" else changed.sort,
-            "after": changed.after,
-        }
-        return "?" + urlencode({name: value for name, value in words.items() if value})
 
 
 @dataclass(frozen=True)
 class Page:
+    """number: of this page as far as it is known. last: the page past which a jump does not go."""
+
     alerts: Sequence[RiskAlert]
     next_after: str = ""
+    previous_before: str = ""
+    number: int = 1
     top_hits: Mapping[str, RiskAlertHit] = field(default_factory=dict)
+    new_hits: Mapping[str, int] = field(default_factory=dict)
+
+
+# --- what a view holds ----------------------------------------------------------------------------------------------
 
 
 def matching(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> QuerySet[RiskAlert]:
-    """Alerts in this person's sight that the tab and the filters hold. Search is exact: an alert, customer, advisor or
-    trade id."""
+    """Alerts in this person's sight that the tab and the filters hold. Search is exact, and looks in every tab: an
+    officer who names an alert wants that alert."""
     alerts = alerts_of(tenant=tenant, sight=sight)
     if filters.search:
-        # Searching looks everywhere: an officer who names an alert wants that alert, whatever tab is open.
         return alerts.filter(pk__in=_named(tenant, filters.search))
-    if filters.tab in ("open", "mine", "unassigned"):
-        alerts = alerts.filter(status__in=OPEN)
-    elif filters.tab == "disposed":
-        alerts = alerts.filter(status__in=DISPOSED)
-    if filters.tab == "mine":
-        alerts = alerts.filter(assignee_id=user.pk)
-    elif filters.tab == "unassigned":
-        alerts = alerts.filter(assignee=None)
-    if filters.tab == "faults":
-        # A fault that was mended has no live hit left, and nobody disposes of it.
-        return alerts.filter(alert_type=AlertType.DATA_QUALITY, hit_count__gt=0)
-    alerts = alerts.exclude(alert_type=AlertType.DATA_QUALITY)
-    if filters.alert_type:
-        alerts = alerts.filter(alert_type=filters.alert_type)
-    if filters.band:
-        low, high, _label = BANDS[filters.band]
-        alerts = alerts.filter(score__range=(low, high))
+    for condition in _conditions(user, filters).values():
+        alerts = alerts.filter(condition)
     return alerts
 
 
+def _conditions(user: Person, filters: Filters) -> dict[str, Q]:
+    """What the tab and each filter ask for, by name."""
+    found = {"kinds": Q(alert_type__in=TABS[filters.tab].kinds), "state": state_of(filters)}
+    if filters.level:
+        found["level"] = Q(escalation_level="" if filters.level == "none" else filters.level)
+    if filters.rule:
+        found["rule"] = Q(rule_ids__contains=filters.rule)
+    if filters.subtype:
+        found["subtype"] = Q(subtypes__contains=filters.subtype)
+    if (filters.low, filters.high) != (0, 100):
+        found["score"] = Q(score__range=(filters.low, filters.high))
+    if filters.assignee:
+        found["assignee"] = Q(assignee_id=_assignee(user, filters.assignee))
+    if filters.customer:
+        found["customer"] = Q(customer_id=filters.customer)
+    if filters.advisor:
+        found["advisor"] = Q(advisor_id=filters.advisor)
+    if filters.age:
+        found["age"] = _age(filters)
+    if filters.due and not filters.newest_first:
+        found["due"] = _due(filters)
+    return found
+
+
+def state_of(filters: Filters) -> Q:
+    if filters.tab == "review":
+        return Q(status=AlertStatus.ESCALATED)
+    if filters.state == "period":
+        # A period is 30 days at most and begins with the disposition.
+        at = now()
+        return Q(shelf=Shelf.DONE, quiet_until__gt=at, queue_at__gt=at - timedelta(days=31))
+    if filters.state == "done":
+        return Q(shelf=Shelf.DONE)
+    if filters.tab == "quiet":
+        return Q(shelf=Shelf.ASIDE)
+    if filters.state:
+        return Q(status=filters.state) if filters.state in DISPOSED else Q(status=filters.state, shelf=Shelf.OPEN)
+    return Q(shelf=Shelf.OPEN)
+
+
+def _shelf(filters: Filters) -> Shelf | None:
+    """The shelf on which all of a view lies; None where the status says what it holds."""
+    if filters.tab == "review" or filters.state not in ("", "done", "period"):
+        return None
+    if filters.newest_first:
+        return Shelf.DONE
+    return Shelf.ASIDE if filters.tab == "quiet" else Shelf.OPEN
+
+
+def _assignee(user: Person, name: str) -> int | None:
+    if name == "me":
+        return user.pk
+    if name == "none":
+        return None
+    # Nobody has the number -1: a name that is nobody's finds nothing.
+    return User.objects.filter(username=name).values_list("pk", flat=True).first() or -1
+
+
+def _age(filters: Filters) -> Q:
+    _label, over, up_to = AGES[filters.age]
+    at = now()
+    if over is not None:
+        return Q(opened_at__lt=at - over)
+    assert up_to is not None
+    # No alert is due or disposed of before it is opened: the second condition gives the index a range.
+    return Q(opened_at__gte=at - up_to, queue_at__gte=at - up_to)
+
+
+def _due(filters: Filters) -> Q:
+    """Of alerts that have a limit."""
+    at = now()
+    midnight = business_day_bounds(business_date(at))[1]
+    ranges = {
+        "overdue": Q(queue_at__lt=at),
+        "2h": Q(queue_at__gte=at, queue_at__lt=at + timedelta(hours=2)),
+        "today": Q(queue_at__gte=at, queue_at__lt=midnight),
+        "later": Q(queue_at__gte=midnight),
+    }
+    return ranges[filters.due] & Q(dispose_due_at__isnull=False)
+
+
 def _named(tenant: str, words: str) -> list[str]:
-    """Ids of the alerts that an alert, customer, advisor or trade id names; each way by an index of its own."""
+    """Ids of the alerts that an alert, customer, advisor, trade or trace id names; each way by an index of its own."""
     alerts = RiskAlert.objects.filter(tenant=tenant).order_by("-opened_at").values_list("pk", flat=True)
     found = set(alerts.filter(pk=words))
     found.update(alerts.filter(customer_id=words)[:MAX_NAMED])
     found.update(alerts.filter(advisor_id=words)[:MAX_NAMED])
+    found.update(alerts.filter(trace_id=words)[:MAX_NAMED])
     # Hits are indexed by customer: whose trade it is, the core knows.
     customers = list(CoreTrade.objects.filter(tenant=tenant, trade_id=words).values_list("customer_id", flat=True))
     if customers:
@@ -143,33 +166,159 @@ def _named(tenant: str, words: str) -> list[str]:
     return sorted(found)
 
 
+# --- in the order of an index -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A view as ranges of one index each, which hold every alert of it once."""
+
+    ranges: Sequence[QuerySet[RiskAlert]]
+    newest_first: bool
+
+    @property
+    def furthest(self) -> int:
+        """The number of the last page that a jump goes to."""
+        return max(1, JUMP_ROWS // PAGE_SIZE // max(1, len(self.ranges)))
+
+    def ids(self, *, start: int, size: int, place: tuple[datetime, str] | None = None, backwards: bool = False) -> Any:
+        """(queue_at, alert_id) of `size` alerts from the `start`th after a place (backwards: before it), in the order
+        that is read. 1 query."""
+        descending = self.newest_first != backwards
+        order = ("-queue_at", "-alert_id") if descending else ("queue_at", "alert_id")
+        parts = []
+        for one in self.ranges:
+            if place is not None:
+                at, alert_id = place
+                how = "lt" if descending else "gt"
+                # The first condition says nothing new; it gives the index a range to start from.
+                one = one.filter(**{f"queue_at__{how}e": at})
+                one = one.filter(Q(**{f"queue_at__{how}": at}) | Q(**{f"alert_id__{how}": alert_id}))
+            parts.append(one.order_by(*order).values_list("queue_at", "alert_id"))
+        if not parts:
+            return []
+        if len(parts) == 1:
+            return list(parts[0][start : start + size])
+        merged = parts[0][: start + size].union(*(part[: start + size] for part in parts[1:]), all=True)
+        return list(merged.order_by(*order)[start : start + size])
+
+    def count(self, limit: int = COUNT_LIMIT) -> int:
+        """How many there are, up to one more than the limit. 1 query."""
+        if not self.ranges:
+            return 0
+        parts = [one.order_by().values("pk")[: limit + 1] for one in self.ranges]
+        return (parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True)[: limit + 1]).count()
+
+
+def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> Reading:
+    """How a view is read. A query for a person's name, and one for each kind of alert where a rule or subtype is asked
+    for."""
+    if filters.search:
+        found = matching(tenant=tenant, user=user, sight=sight, filters=filters)
+        return Reading([found], newest_first=True)
+    conditions, alerts = _conditions(user, filters), alerts_of(tenant=tenant, sight=sight)
+    kinds, shelf = TABS[filters.tab].kinds, _shelf(filters)
+    one_by_one = connections[alerts.db].features.supports_slicing_ordering_in_compound
+    ranges: list[QuerySet[RiskAlert]] = []
+    if not one_by_one:  # SQLite, which is small: one range and a sort
+        return Reading([matching(tenant=tenant, user=user, sight=sight, filters=filters)], filters.newest_first)
+    del conditions["kinds"]
+    for kind in kinds:
+        of_kind = alerts.filter(alert_type=kind)
+        column, values = _values(of_kind, filters, shelf)
+        rest = [condition for name, condition in conditions.items() if name != column]
+        if column in ("rule", "subtype") and any(len(value) >= SET_CHARS for value in values):
+            rest.append(conditions[column])  # a set that is cut off may hold it or not
+        for condition in rest:
+            of_kind = of_kind.filter(condition)
+        ranges += [of_kind.filter(**{_COLUMN[column]: value}) for value in values] if column else [of_kind]
+    return Reading(ranges, filters.newest_first)
+
+
+_COLUMN = {"rule": "rule_set", "subtype": "subtype_set", "score": "score"}
+# Each narrows more than a range of scores or a set does, and has an index of its own.
+_NARROWER = ("customer", "assignee", "advisor")
+
+
+def _values(alerts: QuerySet[RiskAlert], filters: Filters, shelf: Shelf | None) -> tuple[str, list[Any]]:
+    """The filter whose values are read one by one, if there is one, and those values."""
+    if shelf is None or any(getattr(filters, name) for name in _NARROWER):
+        return "", []
+    for column, wanted in (("subtype", filters.subtype), ("rule", filters.rule)):
+        if not wanted:
+            continue
+        sets = alerts.filter(shelf=shelf).order_by().values_list(_COLUMN[column], flat=True).distinct()
+        found = list(sets[: MAX_SETS + 1])
+        if len(found) <= MAX_SETS:
+            named = json.dumps(wanted)
+            return column, [one for one in found if named in one or len(one) >= SET_CHARS]
+    if (filters.low, filters.high) != (0, 100) and not filters.level:
+        return "score", list(range(filters.low, filters.high + 1))
+    return "", []
+
+
+# --- a page -----------------------------------------------------------------------------------------------------------
+
+
 def page_of(*, tenant: str, user: Person, sight: Sight, filters: Filters, size: int = PAGE_SIZE) -> Page:
-    """One page in three queries, whatever the page holds."""
-    alerts = matching(tenant=tenant, user=user, sight=sight, filters=filters)
-    order = "opened_at" if filters.sort == "opened" else "score"
-    alerts = alerts.order_by(f"-{order}", "-alert_id")
-    position = _position(filters)
-    if position is not None:
-        value, alert_id = position
-        # The first condition says nothing new; it gives the index a range to start from.
-        alerts = alerts.filter(**{f"{order}__lte": value})
-        alerts = alerts.filter(Q(**{f"{order}__lt": value}) | Q(alert_id__lt=alert_id))
-    found = list(alerts.select_related("assignee")[: size + 1])
-    rows = found[:size]
-    next_after = ""
-    if len(found) > size:
-        last = rows[-1]
-        place = to_micros(last.opened_at) if order == "opened_at" else last.score
-        next_after = f"{place}~{last.alert_id}"
-    return Page(rows, next_after, top_hits(rows))
+    """One page: a query for its ids, one for its rows and three for what their sentences are made of, whatever it
+    holds; besides what `reading_of` asks."""
+    reading = reading_of(tenant=tenant, user=user, sight=sight, filters=filters)
+    return page_of_reading(reading, user=user, filters=filters, size=size)
 
 
-def _position(filters: Filters) -> tuple[int | datetime, str] | None:
-    place, _tilde, alert_id = filters.after.partition("~")
-    value = number(place)
-    if value is None or len(place) > 16 or not alert_id:
-        return None
-    return (from_micros(value) if filters.sort == "opened" else value), alert_id
+def page_of_reading(reading: Reading, *, user: Person, filters: Filters, size: int = PAGE_SIZE) -> Page:
+    before, after = _place(filters.before), _place(filters.after)
+    backwards = filters.before == "~" or before is not None
+    start, page_number = 0, filters.page
+    if backwards:
+        found = reading.ids(start=0, size=size + 1, place=before, backwards=True)
+    elif after is not None:
+        found = reading.ids(start=0, size=size + 1, place=after)
+    else:
+        page_number = min(page_number, reading.furthest)
+        start = (page_number - 1) * size
+        found = reading.ids(start=start, size=size + 1)
+    more, found = len(found) > size, found[:size]
+    if backwards:
+        found.reverse()
+    rows = _rows([alert_id for _at, alert_id in found])
+    behind = (backwards and filters.before != "~") or (more and not backwards)
+    ahead = more if backwards else after is not None or start > 0
+    return Page(
+        rows,
+        next_after=_words(found[-1]) if found and behind else "",
+        previous_before=(_words(found[0]) if found else "~") if ahead else "",
+        number=page_number,
+        top_hits=top_hits(rows),
+        new_hits=new_hits(alert_ids=[alert.pk for alert in rows], person=user),
+    )
+
+
+def _rows(ids: Sequence[str]) -> list[RiskAlert]:
+    rows = {row.pk: row for row in RiskAlert.objects.filter(pk__in=ids).select_related("assignee")}
+    return [rows[alert_id] for alert_id in ids if alert_id in rows]
+
+
+def walk(reading: Reading, *, most: int, batch: int = 500) -> Iterator[list[RiskAlert]]:
+    """All of a view, in batches, up to `most` alerts. 2 queries a batch."""
+    place, left = None, most
+    while left > 0:
+        found = reading.ids(start=0, size=min(batch, left), place=place)
+        if not found:
+            return
+        yield _rows([alert_id for _at, alert_id in found])
+        place, left = found[-1], left - len(found)
+
+
+def _words(place: tuple[datetime, str]) -> str:
+    return f"{to_micros(place[0])}~{place[1]}"
+
+
+def _place(words: str) -> tuple[datetime, str] | None:
+    micros, _tilde, alert_id = words.partition("~")
+    value = number(micros) if 0 < len(micros) <= 16 else None
+    return (from_micros(value), alert_id) if value is not None and alert_id else None
 
 
 def top_hits(alerts: Sequence[RiskAlert]) -> dict[str, RiskAlertHit]:
@@ -187,53 +336,3 @@ def top_hits(alerts: Sequence[RiskAlert]) -> dict[str, RiskAlertHit]:
     page = RiskAlert.objects.filter(pk__in=[alert.pk for alert in alerts]).annotate(top_hit_id=Subquery(strongest))
     ids = list(page.order_by().values_list("top_hit_id", flat=True))
     return {hit.alert_id: hit for hit in RiskAlertHit.objects.filter(pk__in=ids)}  # type: ignore[attr-defined]
-
-
-def capped(count: int) -> str:
-    return str(count) if count <= COUNT_LIMIT else f"{COUNT_LIMIT}+"
-
-
-def tab_counts(*, tenant: str, user: Person, sight: Sight) -> dict[str, str]:
-    """How many wait in each tab, counted up to COUNT_LIMIT: never a COUNT(*) over the table."""
-    waiting = RiskAlert.objects.filter(tenant=tenant, status__in=OPEN).exclude(alert_type=AlertType.DATA_QUALITY)
-    held = {
-        "open": waiting,
-        "mine": waiting.filter(assignee_id=user.pk),
-        "unassigned": waiting.filter(assignee=None),
-        "faults": RiskAlert.objects.filter(tenant=tenant, alert_type=AlertType.DATA_QUALITY, hit_count__gt=0),
-    }
-
-    def count(alerts: QuerySet[RiskAlert]) -> str:
-        return capped(alerts.order_by()[: COUNT_LIMIT + 1].count())
-
-    return {name: count(held[name]) for name in tabs_of(sight) if name in held}
-
-
-@dataclass(frozen=True)
-class Tile:
-    name: str
-    label: Any
-    count: str
-    link: str
-    note: Any = ""
-
-
-def tiles(*, tenant: str, user: Person, sight: Sight) -> list[Tile]:
-    """The overview's figures in one query: open alerts by band, mine, unassigned."""
-    waiting = RiskAlert.objects.filter(tenant=tenant, status__in=OPEN).exclude(alert_type=AlertType.DATA_QUALITY)
-    by_band = {name: Count("pk", filter=Q(score__range=(low, high))) for name, (low, high, _label) in BANDS.items()}
-    counts = waiting.aggregate(
-        **by_band,
-        mine=Count("pk", filter=Q(assignee_id=user.pk)),
-        unassigned=Count("pk", filter=Q(assignee=None)),
-    )
-    base = Filters()
-    notes = {"critical": _("score 80 and more"), "high": "60 – 79", "medium": "40 – 59", "low": _("under 40")}
-    found = [
-        Tile(name, label, str(counts[name]), base.link(band=name), notes[name])
-        for name, (_low, _high, label) in BANDS.items()
-    ]
-    if sight.acts:
-        found.append(Tile("mine", TABS["mine"], str(counts["mine"]), base.link(tab="mine"), _("claimed by me")))
-    unassigned = str(counts["unassigned"])
-    return [*found, Tile("unassigned", TABS["unassigned"], unassigned, base.link(tab="unassigned"))]

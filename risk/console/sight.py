@@ -12,9 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
 
 from guard.access.roles import may
-from risk.alerts.merging import alert_type_of
 from risk.alerts.models import AlertType, RiskAlert
-from risk.rules.engine import ADVISOR_MODULES, MODULES
 
 VIEW = "risk.view_riskalert"
 DISPOSE = "risk.dispose_alert"
@@ -49,9 +47,3 @@ def alerts_of(*, tenant: str, sight: Sight) -> QuerySet[RiskAlert]:
     if sight.cases:
         return alerts.filter(~Q(alert_type=AlertType.DATA_QUALITY))
     return alerts.filter(alert_type=AlertType.DATA_QUALITY) if sight.faults else alerts.none()
-
-
-def kinds_made() -> list[tuple[str, str]]:
-    """The kinds of case that the rules of this installation can open, as choices."""
-    made = {alert_type_of(rule_id) for rule_id in (*MODULES, *ADVISOR_MODULES)}
-    return [(kind.value, str(kind.label)) for kind in AlertType if kind in made]

@@ -25,7 +25,8 @@
     batch.forEach(([id]) => fresh.delete(id));
     try {
       const query = new URLSearchParams(location.search);
-      query.delete("after");
+      for (const name of ["after", "before", "page"]) query.delete(name);
+      if (queue.dataset.plain) query.set("plain", queue.dataset.plain);
       batch.forEach(([id]) => query.append("id", id));
       const answer = await fetch(queue.dataset.rows + "?" + query, { headers: { Accept: "application/json" }, credentials: "same-origin" });
       if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
@@ -49,6 +50,9 @@
       if (old) {
         if (Number(old.dataset.version) > Number(row.dataset.version)) continue;
         if (old.classList.contains("is-new")) row.classList.add("is-new");
+        if (old.getAttribute("aria-selected")) row.setAttribute("aria-selected", "true");
+        const was = pickOf(old), is = pickOf(row);
+        if (was && is) is.checked = was.checked; // chosen stays chosen, at its new version
         row.classList.add("is-changed");
         if (!item.matches) row.classList.add("left");
         old.replaceWith(row);
@@ -58,6 +62,8 @@
         while (body.rows.length > MAX_ROWS) body.lastElementChild.remove();
       }
     }
+    setClock(answer.clock);
+    count();
     const empty = document.getElementById("queue-empty");
     if (empty && body.rows.length) empty.remove();
     for (const [name, count] of Object.entries(answer.counts)) {
@@ -75,6 +81,9 @@
     if (!other) return location.reload();
     body.replaceWith(document.adoptNode(other));
     body = queue.querySelector("tbody");
+    setClock(page.getElementById("queue").dataset.clock);
+    tick();
+    count();
   });
 
   queue.addEventListener("pointerover", (event) => {
@@ -82,7 +91,62 @@
     if (row) setTimeout(() => row.classList.remove("is-new"), 1500);
   });
 
-  // j and k walk the rows, Enter opens, / searches.
+  // Due chips count down, and up once it is past, by the server's clock whatever ours says.
+  const lang = document.documentElement.lang;
+  const unit = (value, name) => new Intl.NumberFormat(lang, { style: "unit", unit: name, unitDisplay: "short" }).format(value);
+  let drift = 0;
+  function setClock(at) {
+    const server = Date.parse(at);
+    if (!Number.isNaN(server)) drift = server - Date.now();
+  }
+  setClock(queue.dataset.clock);
+  function span(ms) {
+    const minutes = Math.floor(ms / 60000);
+    if (minutes < 1) return unit(Math.floor(ms / 1000), "second");
+    if (minutes < 60) return unit(minutes, "minute");
+    if (minutes < 24 * 60) return unit(Math.floor(minutes / 60), "hour") + (minutes % 60 ? " " + unit(minutes % 60, "minute") : "");
+    const hours = Math.floor(minutes / 60) % 24;
+    return unit(Math.floor(minutes / 1440), "day") + (hours ? " " + unit(hours, "hour") : "");
+  }
+  function tick() {
+    const at = Date.now() + drift;
+    for (const chip of queue.querySelectorAll("time[data-due]")) {
+      const left = Date.parse(chip.dataset.due) - at;
+      chip.classList.toggle("late", left < 0);
+      chip.classList.toggle("soon", left >= 0 && left <= 7200000);
+      const words = (left < 0 ? queue.dataset.over : queue.dataset.left).replace("%(time)s", span(Math.abs(left)));
+      if (chip.textContent !== words) chip.textContent = words;
+    }
+  }
+  tick();
+  setInterval(tick, 1000);
+
+  // What is chosen, and what can be done with it.
+  const bulk = document.getElementById("queue-bulk");
+  const chosen = document.getElementById("queue-chosen");
+  const all = document.getElementById("queue-all");
+  const pickOf = (row) => row.querySelector("input[name=pick]");
+  function count() {
+    if (!chosen) return;
+    const picks = [...body.querySelectorAll("input[name=pick]")];
+    const number = picks.filter((pick) => pick.checked).length;
+    chosen.hidden = !number;
+    chosen.textContent = number;
+    all.checked = number > 0 && number === picks.length;
+    all.indeterminate = number > 0 && number < picks.length;
+    for (const button of bulk.querySelectorAll("button[name=act]")) button.disabled = !number;
+  }
+  if (chosen) {
+    all.addEventListener("change", () => {
+      for (const pick of body.querySelectorAll("input[name=pick]")) pick.checked = all.checked;
+      count();
+    });
+    bulk.addEventListener("change", count);
+    window.addEventListener("pageshow", count); // the browser's way back keeps what was chosen
+    count();
+  }
+
+  // j and k walk the rows, Enter opens, x chooses, c claims, n takes the next, / searches, ? helps.
   let at = -1;
   function walk(step) {
     const rows = [...body.rows];
@@ -93,11 +157,31 @@
     rows[at].querySelector("a").focus();
     rows[at].scrollIntoView({ block: "nearest" });
   }
+  const here = () => body.querySelector('tr[aria-selected="true"]');
+  function claimHere() {
+    const row = here();
+    if (!row || !pickOf(row)) return;
+    for (const pick of body.querySelectorAll("input[name=pick]")) pick.checked = false;
+    pickOf(row).checked = true;
+    count();
+    bulk.requestSubmit(bulk.querySelector("button[value=claim]"));
+  }
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+    if (event.target.type !== "checkbox" && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "j") walk(1);
     else if (event.key === "k") walk(-1);
-    else if (event.key === "/") {
+    else if (event.key === "x" && here() && pickOf(here())) {
+      pickOf(here()).checked = !pickOf(here()).checked;
+      count();
+    } else if (event.key === "c" && bulk) claimHere();
+    else if (event.key === "n") {
+      const next = document.getElementById("queue-next");
+      if (next) next.requestSubmit();
+    } else if (event.key === "?") {
+      const help = document.querySelector("details.keys");
+      if (help) help.open = !help.open;
+    } else if (event.key === "/") {
       event.preventDefault();
       const search = document.getElementById("queue-search");
       if (search) search.focus();

@@ -55,11 +55,12 @@ SEEN: dict[str, str] = {
     "password_change_done": "*",
     "jsi18n": "*",
     **dict.fromkeys(
-        ("risk_riskalert_changelist", "risk_riskalert_rows", "risk_riskalert_change"), "officer manager operator"
+        tuple(f"risk_riskalert_{page}" for page in ("changelist", "rows", "change", "view", "export")),
+        "officer manager operator",
     ),
     **dict.fromkeys(("customers", "customer", "customer_unmask", "customer_version"), "officer manager"),
     # a GET of an act leads to the page, which decides
-    **{f"risk_riskalert_{act}": "*" for act in (*ACTS, "unmask")},
+    **{f"risk_riskalert_{act}": "*" for act in (*ACTS, "unmask", "bulk", "next")},
     "guard_auditlog_changelist": "auditor operator",
     "guard_auditlog_change": "auditor operator",
     "guard_auditlog_export": "auditor operator",

@@ -97,7 +97,7 @@ def test_times_are_business_time() -> None:
     make_alert(opened_at=datetime(2026, 11, 30, 20, 30, tzinfo=UTC))
     make_session()
     client = make_client(make_person("root", superuser=True))
-    assert "12-01 04:30" in client.get("/admin/risk/riskalert/").content.decode()
+    assert "12-01 04:30" in client.get("/admin/risk/riskalert/?cols=opened").content.decode()
     assert "8 a.m." in client.get("/admin/memory/agentmessage/").content.decode()
 
 
