@@ -57,6 +57,9 @@ class Pruned:
     done: bool = False
     error: str = ""
 
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "also": dict(self.also)}
+
 
 @dataclass(frozen=True)
 class _Run:

@@ -1,8 +1,9 @@
 """A version of a rule over past trades, against what officers have decided about the alerts of today's version.
 
 Compared are a version's findings with the live hits that are stored, by (rule, evidence key). What an officer decided
-about an alert counts for the hits that were judged with it; hits that came after the disposition are open. An alert is
-lost only if none of its findings stays, those of other rules included.
+about an alert counts for the findings that were judged with it, with the figures that they have now (decided.py);
+findings that came after the disposition are open. An alert is lost only if none of its findings stays, those of other
+rules included.
 Nothing is written but a row of the audit log. Whoever runs it decides who may.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError
-from django.db.models import Count
+from django.db.models import Q
 
 from config.base.clock import business_date, now
 from config.base.keys import DEFAULT_TENANT
@@ -28,9 +29,10 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import observe
 from memory.core.models import CoreChange
 from memory.core.selectors import customers_facts, known_customer_ids
-from risk.alerts.models import AlertStatus, HitState, RiskAlertHit
+from risk.alerts.models import AlertStatus, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
 from risk.conduct.trying import advisors_of_past, conduct_findings
+from risk.rules.decided import judged_with
 from risk.rules.engine import ADVISOR_MODULES, Rule
 from risk.rules.facts import Facts
 from risk.rules.hit import Hit
@@ -51,7 +53,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class _Alert:
-    """What becomes of one alert: its live, judged hits of the rules on trial. lost: their row ids."""
+    """What becomes of one alert: the findings judged with it, as they live now. lost: their row ids."""
 
     disposition: str
     code: str
@@ -156,7 +158,7 @@ def backtest(
 
     row: stored or not; its figures are complete or get the rule's own. since, until: findings of `[since, until)`,
     by the time of their trade; all facts before count as history. progress: done, of how many.
-    Cost: a reading of everything, 7 queries for CHUNK customers; memory grows with the alerts, not with the trades.
+    Cost: a reading of everything, 7 to 9 queries for CHUNK customers; memory grows with the alerts alone.
     Errors: INVALID_REQUEST for figures that cannot be. One of a customer's evaluation is counted, not raised.
     """
     rules = rules_on_trial(row=row)
@@ -233,14 +235,18 @@ class _Run:
         """names: the customers (advisors) that were judged. hits: all that the version finds of them."""
         self._report.judged += len(names)
         found = {(hit.rule_id, hit.evidence_key): hit for hit in hits}
-        for row in self._stored(names):
+        stored = list(self._stored(names))
+        judged = judged_with(stored)
+        for row in stored:
             hit = found.pop((row.rule_id, row.evidence_key), None)
-            disposition = _disposition(row)
+            alert = judged.get(row.pk)
+            disposition = _disposition(alert)
             self._report.hits[disposition]["kept" if hit else "lost"] += 1
             if hit is not None and hit.score != row.score:
                 self._report.rescored += 1
                 self._report.other_band += band(hit.score) != band(row.score)
-            self._note(row, disposition, hit)
+            if alert is not None and disposition in (CONFIRMED, FALSE_POSITIVE):
+                self._note(row, alert, disposition, hit)
             self._anchor("anchors_now", row)
             if hit is not None:
                 self._anchor("anchors_then", hit)
@@ -276,10 +282,7 @@ class _Run:
             rows = rows.filter(occurred_at__lt=self._until)
         return rows.select_related("alert").defer("figures", "alert__disposition_text").order_by("id")
 
-    def _note(self, row: RiskAlertHit, disposition: str, hit: Hit | None) -> None:
-        if disposition not in (CONFIRMED, FALSE_POSITIVE):
-            return
-        alert = row.alert
+    def _note(self, row: RiskAlertHit, alert: RiskAlert, disposition: str, hit: Hit | None) -> None:
         of = self._alerts.setdefault(alert.pk, _Alert(disposition, alert.disposition_code, alert.score))
         if hit is not None:
             of.kept += 1
@@ -294,7 +297,7 @@ class _Run:
         kinds = Counter(of.disposition for of in self._alerts.values())
         report.confirmed, report.false_positives = kinds[CONFIRMED], kinds[FALSE_POSITIVE]
         for alert_id, of in sorted(gone.items()):
-            if held.get(alert_id):
+            if alert_id in held:
                 report.kept_by_others += 1
                 continue
             told = {"alert_id": alert_id, "code": of.code, "score": of.score, "hits": len(of.lost)}
@@ -307,24 +310,25 @@ class _Run:
             if len(listed) < LISTED:
                 listed.append(told)
 
-    def _held_by_others(self, gone: Mapping[str, _Alert]) -> dict[str, int]:
-        """Alert id to its judged live hits that are not among the lost: of other rules, or of another time."""
-        held: dict[str, int] = {}
+    def _held_by_others(self, gone: Mapping[str, _Alert]) -> set[str]:
+        """Alerts of which judged findings live that are not among the lost: of other rules, or of another time."""
+        held: set[str] = set()
         ids = sorted(gone)
         for start in range(0, len(ids), 200):
             chunk = ids[start : start + 200]
+            # A finding's revision may stand in the follow-up of the alert that it was judged with.
             rows = RiskAlertHit.objects.filter(
-                alert_id__in=chunk, state=HitState.LIVE, alert_version__isnull=False
-            ).order_by()
-            for alert_id, count in rows.values_list("alert_id").annotate(Count("pk")):
-                held[alert_id] = count - len(gone[alert_id].lost)
+                Q(alert_id__in=chunk) | Q(alert__parent_id__in=chunk), tenant=self._tenant, state=HitState.LIVE
+            )
+            lost = {pk for alert_id in chunk for pk in gone[alert_id].lost}
+            live = [row for row in rows.select_related("alert").defer("figures").order_by() if row.pk not in lost]
+            held.update(alert.pk for alert in judged_with(live).values())
         return held
 
 
-def _disposition(row: RiskAlertHit) -> str:
-    """What was decided about a hit with its alert. Confirmed and closed since is confirmed."""
-    alert = row.alert
-    if row.alert_version is None:
+def _disposition(alert: RiskAlert | None) -> str:
+    """What was decided about a finding with its alert. Confirmed and closed since is confirmed."""
+    if alert is None:
         return OPEN
     if alert.status == AlertStatus.CONFIRMED:
         return CONFIRMED

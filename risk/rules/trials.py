@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 SILENT = timedelta(minutes=2)  # a run of which nothing was heard for so long has died
 ATTEMPTS = 3
+MIN_YEAR, MAX_YEAR = 1970, 9998  # of the days of a period: no instant beyond can be calculated with
 _TELL_SECONDS = 2.0  # between two words of how far it is
 
 

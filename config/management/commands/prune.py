@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management import BaseCommand, CommandError
@@ -114,7 +113,7 @@ class Command(BaseCommand):
 
     def _print(self, results: list[Pruned], *, dry_run: bool, as_json: bool) -> None:
         if as_json:
-            self.stdout.write(json.dumps({"dry_run": dry_run, "tables": [asdict(one) for one in results]}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run, "tables": [one.as_json() for one in results]}, indent=2))
             return
         verb = "would go" if dry_run else "gone"
         for one in results:

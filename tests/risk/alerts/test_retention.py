@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from config import pruning
 from config.base.clock import now
@@ -19,6 +21,7 @@ from tests.memory.profiles.helpers import make_alert
 from tests.pruning import prune_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
+ANCIENT = datetime(2001, 1, 1, tzinfo=UTC)
 ALICE, BOB = "cust-alice-0001", "cust-bob-0002"
 
 
@@ -44,6 +47,16 @@ def test_an_alert_goes_with_its_evidence_and_its_acts() -> None:
     assert (result.removed, result.also) == (1, {"risk_alert_hit": 1, "alert_action": 1})
     assert not RiskAlertHit.objects.exists()
     assert not AlertAction.objects.exists()
+
+
+def test_the_command_tells_in_json_what_went_with_an_alert(capsys: Any) -> None:
+    make_case()
+    RiskAlert.objects.update(disposed_at=ANCIENT, updated_at=ANCIENT, opened_at=ANCIENT)
+    RiskAlertHit.objects.update(detected_at=ANCIENT)
+    call_command("prune", "--json", "--table", "risk_alert")
+    (told,) = json.loads(capsys.readouterr().out)["tables"]
+    assert (told["removed"], told["also"]) == (1, {"risk_alert_hit": 1, "alert_action": 1})
+    assert not alerts()
 
 
 def test_what_is_open_or_still_of_use_stays() -> None:

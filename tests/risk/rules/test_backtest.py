@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import InterfaceError, OperationalError
 
 from config.base.clock import now
 from config.base.errors import DomainError
@@ -130,6 +131,65 @@ def test_what_came_after_a_disposition_is_open(tmp_path: Path) -> None:
     assert found["confirmed"]["lost"] == 1
 
 
+def make_activated(**params: Any) -> None:
+    mei, bo = make_manager("mei"), make_manager("bo")
+    row = versions.draft_version(
+        tenant="default", rule_id="RISK-002", params=params, reason="a point less for all", by=mei
+    )
+    versions.activate(tenant="default", pk=row.pk, revision=1, seen_version=1, by=bo)
+    scan()
+
+
+def told(report: Report) -> dict[str, Any]:
+    found = report.as_json()
+    return {name: found[name] for name in ("hits", "confirmed", "false_positive", "kept_by_others", "precision")}
+
+
+def test_decisions_count_for_what_an_activated_version_made_of_the_hits(tmp_path: Path) -> None:
+    """Every hit has another score since, and so another revision that no officer has seen."""
+    make_story(tmp_path)
+    before = told(run(product_limit="0.45"))
+    assert before["confirmed"]["lost"] == 2
+    make_activated(base=49)
+    assert RiskAlertHit.objects.filter(rule_id="RISK-002", state="live", alert_version=None).count() == 8
+    assert told(run(product_limit="0.45")) == before
+
+
+def test_decisions_count_for_a_corrected_trade_and_a_corrected_holding(tmp_path: Path) -> None:
+    make_story(tmp_path)
+    before = told(run(product_limit="0.45"))
+    base = {**TRADE, "product_id": "p3", "price": "1", "version": "2"}
+    position = {**POSITION, "product_id": "q", "market_value": "600001"}
+    load(
+        tmp_path / "corrected",
+        trades=[{**base, "trade_id": "t-c1", "customer_id": "c1", "amount": "450001"}],
+        positions=[{**position, "customer_id": name} for name in ("c2", "c6", "c9")],
+    )
+    scan()
+    late = RiskAlertHit.objects.filter(rule_id="RISK-002", state="live", alert_version=None)
+    assert sorted(late.values_list("evidence_key", flat=True)) == ["t-c1@2", "t-c2@1", "t-c6@1", "t-c9@1"]
+    assert told(run(product_limit="0.45")) == before
+    make_activated(base=49)  # the third revision of some
+    assert told(run(product_limit="0.45")) == before
+
+
+def test_what_was_gone_when_the_alert_was_judged_is_open_when_it_comes_back(tmp_path: Path) -> None:
+    """c6 has a finding of RISK-001 too: only that one is there when the officer decides."""
+    make_story(tmp_path)
+    alerts = RiskAlert.objects.filter(customer_id="c6", alert_type="event")
+    alerts.update(status="in_review", confirmed_at=None)
+    holding = {**POSITION, "customer_id": "c6", "product_id": "q"}
+    load(tmp_path / "more", positions=[{**holding, "market_value": "900000"}])
+    scan()
+    assert RiskAlertHit.objects.get(customer_id="c6", rule_id="RISK-002").state == "withdrawn"
+    alerts.update(status="confirmed", confirmed_at=now(), disposed_at=now(), merge_slot=None)
+    load(tmp_path / "back", positions=[{**holding, "market_value": "600000"}])
+    scan()
+    assert RiskAlertHit.objects.get(customer_id="c6", rule_id="RISK-002", state="live").alert_version is None
+    found = run(product_limit="0.45")
+    assert (found.hits["open"]["lost"], found.hits["confirmed"]["lost"], found.kept_by_others) == (2, 2, 0)
+
+
 def test_a_period_judges_by_the_time_of_the_trade(tmp_path: Path) -> None:
     make_story(tmp_path)
     row = on_trial(tenant="default", rule_id="RISK-002", version=None, params={"product_limit": "0.45"})
@@ -197,6 +257,11 @@ def test_the_command_tells_scripts_by_its_exit_code(tmp_path: Path) -> None:
         (["--rule", "RISK-004", "--params", '{"cash_cny": 1000}'], "RISK-003"),
         (["--rule", "RISK-002", "--from", "2026-06-15", "--to", "2026-06-14"], "lies before"),
         (["--rule", "RISK-002", "--tenant", "no such"], "tenant"),
+        (["--rule", "RISK-002", "--tenant", "nope"], "tenant 'nope' has no customers"),
+        (["--rule", "RISK-008", "--tenant", "nope"], "tenant 'nope' has no advisors"),
+        (["--rule", "RISK-002", "--from", "0001-01-01"], "outside the years"),
+        (["--rule", "RISK-002", "--to", "9999-12-31"], "outside the years"),
+        pytest.param(["--rule", "RISK-002", "--params", "[" * 100_000], "too deep", id="deep"),
     ],
 )
 def test_wrong_arguments_are_exit_code_2(args: list[str], says: str) -> None:
@@ -220,6 +285,20 @@ def test_a_customer_that_cannot_be_evaluated_is_counted(tmp_path: Path, monkeypa
     code, out, err = command("--rule", "RISK-002", "--params", '{"product_limit": "0.45"}', "--json")
     assert (code, json.loads(out)["failed"], json.loads(out)["judged"]) == (3, 1, 9)
     assert "1 customers or advisors" in err
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError, ZeroDivisionError])
+def test_what_breaks_off_does_not_look_like_a_loss(monkeypatch: Any, error: type[Exception]) -> None:
+    from risk.management.commands import backtest as room
+
+    def fail(**_kwargs: Any) -> Any:
+        raise error("root@host")
+
+    monkeypatch.setattr(room, "on_trial", fail)
+    code, out, err = command("--rule", "RISK-002", "--json")
+    assert (code, out) == (4, "")
+    assert error.__name__ in err
+    assert "root" not in err
 
 
 # --- asked for on a version's page ------------------------------------------------------------------------------------
