@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ from guard.access.services import Caller
 from memory.core.selectors import is_assigned
 from memory.profiles.queries import running
 from memory.profiles.queries.models import AnalyticsQueryEnd
+from tests.dripping import Dripping, dripping
 from tests.memory.core.external import external_core, make_sqlite_core
 from tests.memory.queries.helpers import ask, make_facts, rows
+from tests.own_database import OwnDatabase
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -85,3 +90,35 @@ def test_on_another_mariadb_the_session_is_read_only_and_its_time_is_bounded(set
                 "WHERE a.amount + b.amount * c.amount - d.amount < 0"
             )
         assert caught.value.code == "SQL_TIMEOUT"
+
+
+def dripping_once_open(way: Dripping, reading: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
+    @contextmanager
+    def slowly(*arguments: Any) -> Iterator[Any]:
+        way.drip.set()
+        with reading(*arguments) as cursor:
+            yield cursor
+
+    return slowly
+
+
+@pytest.mark.mariadb
+def test_an_answer_that_drips_has_one_deadline(own_database: OwnDatabase, settings: Any) -> None:
+    """Each byte comes within the driver's time-out, and the whole never."""
+    settings.ANALYTICS_SECONDS = 1.0
+    own_database.copy_from_default()
+    own_database.reset()
+    server = own_database.server
+    with dripping(server.port) as way:
+        url = server.url(own_database.name).replace(f":{server.port}/", f":{way.port}/")
+        with external_core(settings, url):
+            assert rows("SELECT COUNT(*) FROM core_product") == [[0]]
+            began = time.monotonic()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(running, "_reading", dripping_once_open(way, running._reading))
+                with pytest.raises(DomainError) as caught:
+                    ask("SELECT COUNT(*) FROM core_product")
+            assert caught.value.code == "SQL_TIMEOUT"
+            assert time.monotonic() - began < 6
+            way.drip.clear()
+            assert rows("SELECT COUNT(*) FROM core_product") == [[0]]
