@@ -25,9 +25,9 @@ BANDS: dict[str, tuple[int, int, Promise]] = {
 }
 
 
-def capped(count: int) -> str:
+def capped(count: int, limit: int = COUNT_LIMIT) -> str:
     """`1,000+` past the limit."""
-    return f"{count:,}" if count <= COUNT_LIMIT else f"{COUNT_LIMIT:,}+"
+    return f"{count:,}" if count <= limit else f"{limit:,}+"
 
 
 def counts_of(parts: Mapping[str, QuerySet[RiskAlert]]) -> dict[str, str]:

@@ -8,7 +8,6 @@ sorted whole. docs/decisions/0030-the-queue.md
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import connections
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
 from config.base.asked import number
 from config.base.clock import business_date, business_day_bounds, from_micros, now, to_micros
@@ -32,15 +31,16 @@ from risk.alerts.models import (
     Shelf,
 )
 from risk.console.filters import AGES, TABS, Filters
+from risk.console.sets import may_hold, sets_of
 from risk.console.sight import Sight, alerts_of
 
 PAGE_SIZE = 50
 # Counts stop here: past it an officer needs to know that it is too many, not how many.
 COUNT_LIMIT = 1000
+COUNT_LIMIT_OF_SEVERAL = 200  # filters at once
 MAX_NAMED = 500  # alerts of one customer, advisor, trade or trace that a search shows, the newest
 # A jump to a page walks over the ids before it, in an index: so many at most, a quarter of a second's worth.
 JUMP_ROWS = 100_000
-MAX_SETS = 64  # sets of rules or subtypes that are read one by one; an installation has a dozen or two
 Person = AbstractBaseUser | AnonymousUser
 
 
@@ -175,6 +175,7 @@ class Reading:
 
     ranges: Sequence[QuerySet[RiskAlert]]
     newest_first: bool
+    count_limit: int = COUNT_LIMIT
 
     @property
     def furthest(self) -> int:
@@ -202,11 +203,14 @@ class Reading:
         merged = parts[0][: start + size].union(*(part[: start + size] for part in parts[1:]), all=True)
         return list(merged.order_by(*order)[start : start + size])
 
-    def count(self, limit: int = COUNT_LIMIT) -> int:
+    def count(self) -> int:
         """How many there are, up to one more than the limit. 1 query."""
+        limit = self.count_limit
         if not self.ranges:
             return 0
-        parts = [one.order_by().values("pk")[: limit + 1] for one in self.ranges]
+        # In order, though nobody asks for it: else the database might read another index, and that one through.
+        order = ("-queue_at", "-alert_id") if self.newest_first else ("queue_at", "alert_id")
+        parts = [one.order_by(*order).values("pk")[: limit + 1] for one in self.ranges]
         return (parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True)[: limit + 1]).count()
 
 
@@ -229,10 +233,16 @@ def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> 
         rest = [condition for name, condition in conditions.items() if name != column]
         if column in ("rule", "subtype") and any(len(value) >= SET_CHARS for value in values):
             rest.append(conditions[column])  # a set that is cut off may hold it or not
+        if column != "score" and "score" in conditions:
+            # Beside another filter a range of scores is no way to start: it would have to be sorted by due.
+            rest.remove(conditions["score"])
+            of_kind = of_kind.alias(points=F("score") + 0).filter(points__range=(filters.low, filters.high))
         for condition in rest:
             of_kind = of_kind.filter(condition)
         ranges += [of_kind.filter(**{_COLUMN[column]: value}) for value in values] if column else [of_kind]
-    return Reading(ranges, filters.newest_first)
+    # No index holds two filters: for the second each row is looked up.
+    several = len(conditions) > 2
+    return Reading(ranges, filters.newest_first, COUNT_LIMIT_OF_SEVERAL if several else COUNT_LIMIT)
 
 
 _COLUMN = {"rule": "rule_set", "subtype": "subtype_set", "score": "score"}
@@ -245,13 +255,8 @@ def _values(alerts: QuerySet[RiskAlert], filters: Filters, shelf: Shelf | None) 
     if shelf is None or any(getattr(filters, name) for name in _NARROWER):
         return "", []
     for column, wanted in (("subtype", filters.subtype), ("rule", filters.rule)):
-        if not wanted:
-            continue
-        sets = alerts.filter(shelf=shelf).order_by().values_list(_COLUMN[column], flat=True).distinct()
-        found = list(sets[: MAX_SETS + 1])
-        if len(found) <= MAX_SETS:
-            named = json.dumps(wanted)
-            return column, [one for one in found if named in one or len(one) >= SET_CHARS]
+        if wanted and (found := sets_of(alerts.filter(shelf=shelf), _COLUMN[column])) is not None:
+            return column, [one for one in found if may_hold(one, wanted)]
     if (filters.low, filters.high) != (0, 100) and not filters.level:
         return "score", list(range(filters.low, filters.high + 1))
     return "", []

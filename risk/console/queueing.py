@@ -108,7 +108,7 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
             "tabs": [_tab(name, filters, counts) for name in tabs_of(sight)],
             "choices": _choices(filters, officers) if filters.tab != "faults" else {},
             "states": list(STATES[filters.tab].items()),
-            "found": capped(held) if held is not None else "",
+            "found": capped(held, reading.count_limit) if held is not None else "",
             "rows": rows_of(page, tenant=tenant, columns=columns),
             "cells": cells(columns),
             "columns": [(name, label, name in columns) for name, label in COLUMNS.items()],

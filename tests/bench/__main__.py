@@ -167,6 +167,15 @@ def scans(long: bool) -> Iterator[Row]:
     yield Row("one trade evaluated", costs[many], f"{few} trades", costs[few], 1.2, note, True)
 
 
+def queues(long: bool) -> Iterator[Row]:
+    from tests.bench.queue import VIEWS, queue_times
+
+    views, bare, empty = queue_times(1_000_000 if long else 50_000)
+    note = f"ms; {bare:.1f} of the SELECT and {empty:.1f} of an empty page"
+    for name in VIEWS:
+        yield Row(f"queue, {name}", views[name], "keyset SELECT, empty page", bare + empty, 5.0, note, True)
+
+
 def serving(seconds: float, port: int) -> Iterator[Row]:
     from tests.bench.http import http_rates, wait_until_serving
 
@@ -209,7 +218,9 @@ def installation() -> Iterator[tuple[dict[str, str], str]]:
         yield own, f"mysql+aiomysql://root@127.0.0.1:{port}/peers?charset=utf8mb4"
 
 
-PARTS = ("turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "scans", "http")
+PARTS = (
+    "turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "scans", "queue", "http",
+)  # fmt: skip
 
 
 def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = frozenset(PARTS)) -> list[Row]:
@@ -231,6 +242,8 @@ def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = fro
             rows += publishing(max(10.0, seconds * 5))
         if "scans" in only:
             rows += scans(long)
+        if "queue" in only:
+            rows += queues(long)
         if "http" in only:
             rows += _over_http(seconds, env)
     return rows
