@@ -23,7 +23,7 @@ class RiskConfig(AppConfig):
         from risk.console.unmasking import KIND, clear_alert
         from risk.feed.watch import tell_signed_out
         from risk.rules.concentration import concentration_limits
-        from risk.rules.versions import register_advisors_marker
+        from risk.rules.marking import register_advisors_marker
 
         register_confirmed_alert_resolver(confirmed_alerts)
         register_concentration_limits(concentration_limits)

@@ -155,6 +155,11 @@ def same_finding(row: RiskAlertHit, hit: Hit) -> bool:
     )
 
 
+def overtaken(row: RiskAlertHit, final_trades: Mapping[str, FinalTrade]) -> bool:
+    """Whether its trade was cancelled, reversed or corrected since: that is so whatever a rule says, or none."""
+    return _why_gone(row, final_trades) != HitState.WITHDRAWN
+
+
 def _why_gone(row: RiskAlertHit, final_trades: Mapping[str, FinalTrade]) -> HitState:
     final = final_trades.get(row.trade_id)
     if final is not None and final.status in ("cancelled", "reversed"):

@@ -19,7 +19,7 @@ from risk.alerts.deadlines import OPEN
 from risk.alerts.hints import hint
 from risk.alerts.merging import ADVISOR_RULES
 from risk.alerts.models import HitState, RiskAlertHit
-from risk.alerts.settlement import SLICE, Settlement, SettleResult
+from risk.alerts.settlement import SLICE, Settlement, SettleResult, overtaken
 from risk.rules.hit import DATA_QUALITY, FinalTrade, Hit
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,8 @@ def settle_customer(
 
     hits: from a complete evaluation, in the order of their trades; findings on missing facts (DATA_QUALITY) too.
     final_trades: the customer's trades as they now stand; they tell why a finding is gone.
-    rule_ids: the rules that were evaluated; None means all that speak of customers. Others are left alone.
+    rule_ids: the rules that were evaluated; None means all that speak of customers. Hits of others are left alone,
+        but for those whose trade was cancelled, reversed or corrected since: they are marked.
 
     live: the customer's live hits, where the caller has read them (`live_hits_of`).
     beside: called in each transaction that changes something, for what has to be written with it.
@@ -215,7 +216,10 @@ def _of_customer(
     return Settlement(
         tenant=tenant,
         subject=RiskAlertHit.objects.filter(tenant=tenant, customer_id=found.customer_id),
-        own=lambda row: row.rule_id in rule_ids if rule_ids is not None else row.rule_id not in ADVISOR_RULES,
+        own=lambda row: (
+            row.rule_id not in ADVISOR_RULES
+            and (rule_ids is None or row.rule_id in rule_ids or overtaken(row, found.final_trades))
+        ),
         wanted=wanted,
         final_trades=found.final_trades,
         trace_id=found.trace_id,

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
 from config.base.fields import CanonicalJSONField, IdField
+
+
+class HandledJSONField(CanonicalJSONField):
+    """JSON in rows that people mend by hand. What is no JSON is read as the text that it is: one damaged row must not
+    keep the others from being read. Whoever uses the value looks what kind it is of."""
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return value
 
 
 class RuleStatus(models.TextChoices):
@@ -27,6 +40,7 @@ class RiskRule(models.Model):
     is_on: whether the rule runs at all; a version that is not on switches it off.
     base_version: whose figures the draft began with. editors: ids of everybody who set figures; none of them activates.
     shadow_failures: customers and advisors that could not be evaluated in shadow.
+    marks_due: whoever came while it took effect is still to be marked (marking.finish_marking).
     """
 
     tenant = IdField(_("tenant"), default="default")
@@ -35,12 +49,12 @@ class RiskRule(models.Model):
     status = models.CharField(_("status"), max_length=8, choices=RuleStatus, default=RuleStatus.DRAFT)
     active_slot = models.CharField(max_length=16, null=True, blank=True, editable=False)
     shadow_slot = models.CharField(max_length=16, null=True, blank=True, editable=False)
-    params = CanonicalJSONField(_("parameters"), default=dict)
+    params = HandledJSONField(_("parameters"), default=dict)
     is_on = models.BooleanField(_("switched on"), default=True)
     reason = models.TextField(_("reason"), blank=True, default="")
     revision = models.PositiveIntegerField(_("revision"), default=1)
     base_version = models.PositiveIntegerField(_("made from version"), null=True, blank=True)
-    editors = CanonicalJSONField(default=list, editable=False)
+    editors = HandledJSONField(default=list, editable=False)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, verbose_name=_("drafted by"), null=True, blank=True,
         on_delete=models.PROTECT, related_name="+",
@@ -53,6 +67,7 @@ class RiskRule(models.Model):
     edited_at = models.DateTimeField(_("last edited"), null=True, blank=True)
     shadowed_at = models.DateTimeField(_("in shadow since"), null=True, blank=True)
     shadow_failures = models.PositiveIntegerField(default=0, editable=False)
+    marks_due = models.BooleanField(default=False, editable=False)
     activated_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, verbose_name=_("activated by"), null=True, blank=True,
         on_delete=models.PROTECT, related_name="+",

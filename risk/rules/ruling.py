@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -46,7 +47,9 @@ def ruling(*, tenant: str, modules: Mapping[str, Any] = MODULES) -> Ruling:
     """The rules of `modules` in force in a tenant, and their versions in shadow. One query.
 
     In force is the active version; where the tenant has never activated one, the figures of the rule's file are
-    version 1. Off is a rule whose active version says so, or whose versions were all retired.
+    version 1. Off is a rule whose active version says so, or whose versions were all retired. Refused, and left out, is
+    one whose stored figures cannot be read or cannot be (or another's that it takes figures from): it is not judged by
+    figures that nobody has put into force, the others go on, and the log and `damaged_versions` tell.
     A scanner reads this after its claim: who activates a version marks everybody in the same transaction, so what is
     judged by the older one is judged again.
     """
@@ -57,9 +60,9 @@ def ruling(*, tenant: str, modules: Mapping[str, Any] = MODULES) -> Ruling:
             if row.status == RuleStatus.SHADOW and row.is_on:
                 try:
                     shadows.append(Shadow(row.pk, rule_id, row.version, trial(row, active.values(), figures)))
-                except DomainError:
+                except DomainError as error:
                     # A row that nobody's hand but a database client's can have written: no reason to stop the rules.
-                    logger.exception("a version in shadow cannot be evaluated")
+                    _refused(tenant, rule_id, row.version, error)
     return Ruling(list(active.values()), shadows)
 
 
@@ -80,7 +83,7 @@ def takers_of(rule_id: str) -> set[str]:
 _Rows = dict[str, list[RiskRule]]
 
 
-def _read(tenant: str, modules: Mapping[str, Any]) -> tuple[_Rows, dict[str, dict[str, Any]], dict[str, Rule]]:
+def _read(tenant: str, modules: Mapping[str, Any]) -> tuple[_Rows, dict[str, Any], dict[str, Rule]]:
     """Versions that count, in order, by rule; the figures of each rule as stored; the rules in force."""
     needed = set(modules) | {source for rule_id, (source, _names) in TAKEN_FROM.items() if rule_id in modules}
     settled = (RuleStatus.ACTIVE, RuleStatus.SHADOW, RuleStatus.RETIRED)
@@ -93,7 +96,10 @@ def _read(tenant: str, modules: Mapping[str, Any]) -> tuple[_Rows, dict[str, dic
     for rule_id in modules:
         version = _version_in_force(by_rule[rule_id])
         if version is not None:
-            active[rule_id] = with_taken(rule_with(rule_id, own(rule_id, figures[rule_id]), version), figures)
+            try:
+                active[rule_id] = with_taken(rule_with(rule_id, own(rule_id, figures[rule_id]), version), figures)
+            except DomainError as error:
+                _refused(tenant, rule_id, version, error)
     return by_rule, figures, active
 
 
@@ -109,7 +115,9 @@ def trial(row: RiskRule, active: Any, figures: Mapping[str, Mapping[str, Any]]) 
 
 
 def own(rule_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures that are the rule's to have."""
+    """The figures that are the rule's to have. Errors: INVALID_REQUEST for what is no object."""
+    if not isinstance(params, Mapping):
+        raise DomainError("INVALID_REQUEST", f"the figures of {rule_id} are no JSON object", fields={})
     _source, taken = TAKEN_FROM.get(rule_id, ("", frozenset()))
     return {name: value for name, value in params.items() if name not in taken}
 
@@ -119,7 +127,7 @@ def with_taken(rule: Rule, figures: Mapping[str, Mapping[str, Any]]) -> Rule:
     source, names = TAKEN_FROM.get(rule.rule_id, ("", frozenset()))
     if not source:
         return rule
-    given = rule_with(source, dict(figures.get(source, {})), 1).params
+    given = rule_with(source, own(source, figures.get(source, {})), 1).params
     return replace(rule, params=replace(rule.params, **{name: getattr(given, name) for name in names}))
 
 
@@ -131,8 +139,51 @@ def _version_in_force(rows: Sequence[RiskRule]) -> int | None:
     return None if any(row.status == RuleStatus.RETIRED for row in rows) else 1
 
 
-def _last_figures(rows: Sequence[RiskRule]) -> dict[str, Any]:
+def _last_figures(rows: Sequence[RiskRule]) -> Any:
     """Of the version in force, or of the last that was: limits that others take are there while the rule is off."""
     held = [row for row in rows if row.status in (RuleStatus.ACTIVE, RuleStatus.RETIRED)]
     held.sort(key=lambda row: (row.status == RuleStatus.ACTIVE, row.version))
-    return dict(held[-1].params) if held else {}
+    return held[-1].params if held else {}
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+_TOLD_AGAIN = 60.0  # seconds: a scan meets the same row with every chunk
+_told: dict[tuple[str, str, int], float] = {}
+
+
+def _refused(tenant: str, rule_id: str, version: int, error: DomainError) -> None:
+    key, moment = (tenant, rule_id, version), time.monotonic()
+    if key not in _told or moment - _told[key] > _TOLD_AGAIN:
+        _told[key] = moment
+        logger.error("version %s of %s cannot be evaluated and is left out: %s", version, rule_id, error.detail)
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A version that counts and whose figures cannot be read, or cannot be."""
+
+    tenant: str
+    rule_id: str
+    version: int
+    status: str
+
+
+def damaged_versions() -> list[Damaged]:
+    """Of all tenants. In force, in shadow, or last in force where another rule takes figures. One query."""
+    settled = (RuleStatus.ACTIVE, RuleStatus.SHADOW, RuleStatus.RETIRED)
+    by_rule: dict[tuple[str, str], list[RiskRule]] = defaultdict(list)
+    for row in RiskRule.objects.filter(status__in=settled).order_by("version"):
+        if row.rule_id in ALL_MODULES:
+            by_rule[row.tenant, row.rule_id].append(row)
+    found = []
+    for (tenant, rule_id), rows in sorted(by_rule.items()):
+        counts = [row for row in rows if row.status != RuleStatus.RETIRED]
+        if takers_of(rule_id) and all(row.status != RuleStatus.ACTIVE for row in counts):
+            counts += [row for row in rows if row.status == RuleStatus.RETIRED][-1:]
+        for row in counts:
+            try:
+                rule_with(rule_id, own(rule_id, row.params), row.version)
+            except DomainError:
+                found.append(Damaged(tenant, rule_id, row.version, row.status))
+    return found

@@ -1,10 +1,10 @@
-"""The beat's ticks of the scanner and of backtests: one query when there is nothing to do."""
+"""The beat's ticks of the scanner and of backtests: a query or two when there is nothing to do."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
-from risk.rules import evaluating, services, trials
+from risk.rules import evaluating, marking, services, trials
 
 
 @shared_task(name="risk.rules.scan")
@@ -15,7 +15,8 @@ def scan() -> int:
 
 @shared_task(name="risk.rules.backtests")
 def backtests() -> int:
-    """Runs the backtests that wait; how many."""
+    """Runs the backtests that wait; how many. Before them, what an activation that died has left to mark."""
+    marking.finish_marking()
     return trials.run_waiting()
 
 

@@ -41,6 +41,8 @@ def on_trial(*, tenant: str, rule_id: str, version: int | None, params: Mapping[
     if row is not None:
         figures = complete(rule_id, row.params)
     elif version is None:
+        if now_in_force.damaged:
+            raise DomainError("INVALID_REQUEST", f"the last figures of {rule_id} cannot be read; name a --version")
         figures = now_in_force.figures
     elif version == 1:
         figures = complete(rule_id, {})

@@ -22,13 +22,12 @@ from config.base.clock import now
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from config.base.seen import seen_length
 from guard.access.people import admit_staff
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
-from memory.core.importer import mark
-from memory.core.selectors import known_customer_ids
 from memory.profiles.drafts.policies import same_person
-from risk.rules.engine import ADVISOR_MODULES
+from risk.rules.marking import mark_everybody
 from risk.rules.models import RiskRule, RuleStatus
 from risk.rules.params import build, figures_of
 from risk.rules.ruling import ALL_MODULES, TAKEN_FROM, own
@@ -38,22 +37,18 @@ ACTIVATE = "risk.activate_riskrule"
 REASON_MIN, REASON_MAX = 10, 500  # characters
 OPEN = (RuleStatus.DRAFT, RuleStatus.SHADOW)
 
-_mark_advisors: list[Callable[[str], None]] = []
-
-
-def register_advisors_marker(marker: Callable[[str], None]) -> None:
-    """Told at ready() by the room that judges advisors: tenant -> every advisor is judged again. Called in the
-    transaction of the change."""
-    _mark_advisors.append(marker)
-
 
 @dataclass(frozen=True)
 class InForce:
-    """What a rule does now. version: None where all were retired. figures: as stored, complete, the rule's own."""
+    """What a rule does now. version: None where all were retired. figures: as stored, complete, the rule's own.
+
+    damaged: what is stored cannot be read, or cannot be: the rule judges nothing, and `figures` are those of its file.
+    """
 
     version: int | None
     figures: dict[str, Any]
     is_on: bool
+    damaged: bool = False
 
 
 def in_force(*, tenant: str, rule_id: str) -> InForce:
@@ -69,6 +64,14 @@ def complete(rule_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     module = ALL_MODULES[rule_id]
     return own(rule_id, figures_of(build(module.Params, own(rule_id, params))))
+
+
+def readable(rule_id: str, params: Any) -> tuple[dict[str, Any], bool]:
+    """As `complete`, and False; the figures of the rule's file, and True, where what is stored is damaged."""
+    try:
+        return complete(rule_id, params), False
+    except DomainError:
+        return complete(rule_id, {}), True
 
 
 def check_rule(rule_id: str) -> str:
@@ -137,6 +140,9 @@ def edit_draft(
     def work() -> RiskRule:
         rows, draft = _locked_one(tenant, row, revision, (RuleStatus.DRAFT,), "edited")
         now_in_force = in_force_of(rows, draft.rule_id)
+        editors = _editors(draft)
+        if editors is None:
+            raise DomainError("RULE_STATUS", "who has set its figures cannot be read: drop it, and draft another")
         figures = _checked(draft.rule_id, draft.params, params, is_on, now_in_force)
         before, text = complete(draft.rule_id, draft.params), _reason(reason)
         if (figures, is_on, text) == (before, draft.is_on, draft.reason):
@@ -145,7 +151,7 @@ def edit_draft(
         _move(
             draft, RuleStatus.DRAFT,
             params=figures, is_on=is_on, reason=text, revision=draft.revision + 1,
-            editors=sorted({*draft.editors, by.pk}), edited_by=by, edited_at=now(),
+            editors=sorted({*editors, by.pk}), edited_by=by, edited_at=now(),
         )  # fmt: skip
         _tell(draft, Decision.CHANGED, by, old)
         return draft
@@ -174,9 +180,9 @@ def put_in_shadow(*, tenant: str, pk: int, revision: int, by: User) -> RiskRule:
             raise DomainError("RULE_STATUS", f"version {other.version} is in shadow; drop it or activate it first")
         now_in_force = in_force_of(rows, draft.rule_id)
         _checked(draft.rule_id, draft.params, {}, draft.is_on, now_in_force)
-        _move(draft, RuleStatus.SHADOW, shadow_slot=draft.rule_id, shadowed_at=now())
+        _move(draft, RuleStatus.SHADOW, shadow_slot=draft.rule_id, shadowed_at=now(), marks_due=True)
         _tell(draft, Decision.SHADOWED, by, now_in_force)
-        _mark_everybody(tenant, draft.rule_id)
+        mark_everybody(draft)
         return draft
 
     return _acted(work, tenant, row.rule_id, by, {"action": "shadow", "rule": row.rule_id, "version": row.version})
@@ -187,7 +193,8 @@ def activate(*, tenant: str, pk: int, revision: int, seen_version: int | None, b
 
     seen_version: the version in force that its person compared it with (None: all were retired).
     1. By somebody who has set none of its figures. 2. Nothing has changed since they looked: neither the version, nor
-    what is in force. 3. The old one is retired, the new one takes the slot. 4. Everybody is marked.
+    what is in force. 3. The old one is retired, the new one takes the slot. 4. Everybody is marked. 5. After the commit
+    whoever came meanwhile is marked too.
     Errors: FORBIDDEN, RULE_NOT_FOUND, RULE_OWN_VERSION (403), RULE_STATUS, VERSION_CONFLICT, RULE_UNCHANGED (409),
     INVALID_REQUEST (422) for figures that are not allowed any more.
     """
@@ -209,9 +216,10 @@ def activate(*, tenant: str, pk: int, revision: int, seen_version: int | None, b
         _move(
             draft, RuleStatus.ACTIVE,
             active_slot=draft.rule_id, shadow_slot=None, params=figures, activated_by=by, activated_at=moment,
+            marks_due=True,
         )  # fmt: skip
         _tell(draft, Decision.ACTIVATED, by, now_in_force)
-        _mark_everybody(tenant, draft.rule_id)
+        mark_everybody(draft)
         return draft
 
     return _acted(work, tenant, row.rule_id, by, {"action": "activate", "rule": row.rule_id, "version": row.version})
@@ -242,9 +250,18 @@ def find(*, tenant: str, pk: int) -> RiskRule:
     return row
 
 
+def _editors(row: RiskRule) -> list[int] | None:
+    """Ids of who has set figures; None where that cannot be read."""
+    ids = row.editors
+    return ids if isinstance(ids, list) and all(type(one) is int for one in ids) else None
+
+
 def is_own(row: RiskRule, by: User) -> bool:
     """Whether this person has set figures of the version, under this login or one that reads like it. One query."""
-    editors = {*row.editors, row.created_by_id, row.edited_by_id} - {None}
+    known = _editors(row)
+    if known is None:
+        return True  # closed: whose figures they are cannot be told
+    editors = {*known, row.created_by_id, row.edited_by_id} - {None}
     names = User.objects.filter(pk__in=editors).values_list("username", flat=True)
     return by.pk in editors or any(same_person(by.get_username(), name) for name in names)
 
@@ -326,9 +343,10 @@ def in_force_of(rows: list[RiskRule], rule_id: str) -> InForce:
     if not held:
         return InForce(1, complete(rule_id, {}), True)
     last = held[-1]
+    figures, damaged = readable(rule_id, last.params)
     if last.status == RuleStatus.RETIRED:
-        return InForce(None, complete(rule_id, last.params), False)
-    return InForce(last.version, complete(rule_id, last.params), last.is_on)
+        return InForce(None, figures, False, damaged)
+    return InForce(last.version, figures, last.is_on, damaged)
 
 
 def _figures_of_version(rows: list[RiskRule], rule_id: str, version: int) -> dict[str, Any]:
@@ -346,7 +364,7 @@ def _checked(
     """The complete figures. Errors: INVALID_REQUEST, RULE_UNCHANGED."""
     refuse_taken(rule_id, params)
     figures = complete(rule_id, {**own(rule_id, base), **params})
-    if (figures, is_on) == (now_in_force.figures, now_in_force.is_on):
+    if not now_in_force.damaged and (figures, is_on) == (now_in_force.figures, now_in_force.is_on):
         what = f"version {now_in_force.version}, which is in force" if now_in_force.version else "what is in force"
         raise DomainError("RULE_UNCHANGED", f"nothing differs from {what}")
     return figures
@@ -363,8 +381,8 @@ def refuse_taken(rule_id: str, params: Mapping[str, Any]) -> None:
 
 def _reason(text: str) -> str:
     text = text.strip()
-    if not REASON_MIN <= len(text) <= REASON_MAX:
-        why = f"has {len(text)} characters; it needs {REASON_MIN} to {REASON_MAX}"
+    if (length := seen_length(text)) < REASON_MIN or (length := len(text)) > REASON_MAX:
+        why = f"has {length} characters; it needs {REASON_MIN} to {REASON_MAX}"
         raise DomainError("INVALID_REQUEST", f"the reason {why}", fields={"reason": why})
     return text
 
@@ -380,6 +398,7 @@ def _tell(row: RiskRule, decision: Decision, by: User, before: InForce | None = 
                 name: [before.figures[name], after[name]] for name in after if after[name] != before.figures[name]
             },
             "on": [before.is_on, row.is_on],
+            **({"damaged": True} if before.damaged else {}),
         }
         if decision in (Decision.DRAFTED, Decision.CHANGED):
             summary["reason"] = row.reason[:200]
@@ -394,11 +413,3 @@ def _tell(row: RiskRule, decision: Decision, by: User, before: InForce | None = 
         code=row.rule_id,
         input_summary=summary,
     )
-
-
-def _mark_everybody(tenant: str, rule_id: str) -> None:
-    if rule_id in ADVISOR_MODULES:
-        for marker in _mark_advisors:
-            marker(tenant)
-    else:
-        mark(tenant=tenant, customer_ids=known_customer_ids(tenant=tenant), priority=1)

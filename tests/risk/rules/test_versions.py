@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
+from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access.roles import COMPLIANCE_AUDITOR, PLATFORM_ADMIN, RISK_OFFICER
 from guard.audit.models import AuditLog
 from memory.core.models import CoreChange
 from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import RiskAlert, RiskAlertHit
-from risk.rules import versions
+from risk.rules import marking, versions
 from risk.rules.models import RiskRule, RuleStatus
-from risk.rules.ruling import ruling
+from risk.rules.ruling import damaged_versions, ruling
 from risk.rules.services import scan
-from tests.memory.core.build import CUSTOMER, TRADE, a_small_core, load
+from tests.memory.core.build import ASSESSMENT, CUSTOMER, TRADE, a_small_core, load
 from tests.risk.alerts.people import make_manager, make_person
 from tests.threads import Threads
 
@@ -373,3 +376,131 @@ def test_a_scan_under_way_judges_by_the_version_that_was_activated_meanwhile(tmp
         scan()
     scan()
     assert [(h.score, h.rule_version) for h in RiskAlertHit.objects.filter(state="live")] == [(80, 2)]
+
+
+# --- what a version meets on its way ----------------------------------------------------------------------------------
+
+
+def test_a_trade_cancelled_or_corrected_while_its_rule_is_off_is_marked(tmp_path: Path) -> None:
+    a_small_core(tmp_path)
+    others = [{**TRADE, "trade_id": f"t-{name}", "customer_id": name} for name in ("c2", "c3")]
+    load(tmp_path / "more", customers=[{**CUSTOMER, "customer_id": name} for name in ("c2", "c3")], trades=others)
+    scan()
+    mei, bo = make_manager("mei"), make_manager("bo")
+    off = versions.draft_version(tenant="default", rule_id="RISK-001", params={}, reason=WHY, by=mei, is_on=False)
+    activate(off, bo)
+    scan()
+
+    def states() -> list[tuple[str, str]]:
+        rows = RiskAlertHit.objects.filter(rule_id="RISK-001").order_by("customer_id", "id")
+        return list(rows.values_list("customer_id", "state"))
+
+    assert states() == [("c1", "live"), ("c2", "live"), ("c3", "live")], "what was found stays found"
+    load(tmp_path / "c2", trades=[{**others[0], "version": "2", "status": "cancelled"}])
+    load(tmp_path / "c3", trades=[{**others[1], "version": "2", "fee": "1"}])
+    scan()
+    assert states() == [("c1", "live"), ("c2", "cancelled"), ("c3", "superseded")]
+    activate(make_draft(mei, mismatch_base=51), bo, seen=2)
+    scan()
+    assert [state for _name, state in states()].count("live") == 2, "c3's correction is found again, c2's is no trade"
+
+
+BROKEN = ["[]", "[1]", "null", '"x"', "3", "", "{", "[" * 100_000, '{"nope":1}', '{"mismatch_base":{"a":1}}',
+          '{"mismatch_base":1e400}', "1" * 5000]  # fmt: skip
+
+
+def damage(row: RiskRule, text: str, column: str = "params") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE risk_rule SET {column} = %s WHERE id = %s", [text, row.pk])
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_a_damaged_row_is_refused_and_the_other_rules_go_on(tmp_path: Path, text: str, caplog: Any) -> None:
+    mei, bo = make_manager("mei"), make_manager("bo")
+    row = make_draft(mei, mismatch_base=55)
+    shadow = make_draft(mei, "RISK-002", product_limit="0.35")
+    versions.put_in_shadow(tenant="default", pk=shadow.pk, revision=1, by=mei)
+    activate(row, bo)
+    a_small_core(tmp_path)
+    scan()
+    assert RiskAlertHit.objects.get().rule_version == 2
+    for one in (row, shadow):
+        damage(one, text)
+    if text.startswith("{") and len(text) > 1:
+        damage(shadow, '{"nope": 1}')
+    report = scan(everything=True)
+    assert (report.failed, CoreChange.objects.count()) == ([], 0)
+    found = ruling(tenant="default")
+    assert (len(found.active), in_force(), found.shadows) == (6, None, [])
+    assert RiskAlertHit.objects.get().state == "live", "nobody judged it"
+    assert [(one.rule_id, one.version, one.status) for one in damaged_versions()] == [
+        ("RISK-001", 2, "active"), ("RISK-002", 2, "shadow"),
+    ]  # fmt: skip
+    standing = versions.in_force(tenant="default", rule_id="RISK-001")
+    assert (standing.version, standing.damaged) == (2, True)
+    mended = make_draft(mei, mismatch_base=55)
+    activate(mended, bo, seen=2)
+    assert in_force()[0] == 3  # type: ignore[index]
+    assert [one.rule_id for one in damaged_versions()] == ["RISK-002"]
+
+
+def test_004_is_not_judged_by_limits_that_cannot_be_read() -> None:
+    mei, bo = make_manager("mei"), make_manager("bo")
+    row = make_draft(mei, "RISK-003", cash_cny=40_000)
+    activate(row, bo)
+    damage(row, "[]")
+    assert {rule.rule_id for rule in ruling(tenant="default").active} & {"RISK-003", "RISK-004"} == set()
+
+
+def test_whose_figures_cannot_be_told_nobody_activates() -> None:
+    row = make_draft(make_manager("mei"), mismatch_base=55)
+    damage(row, "{", "editors")
+    bo = make_manager("bo")
+    refused("RULE_OWN_VERSION", activate, row, bo)
+    edit = {"tenant": "default", "pk": row.pk, "revision": 1, "params": {"missing": 71}, "reason": WHY}
+    refused("RULE_STATUS", versions.edit_draft, **edit, by=bo)
+    versions.drop(tenant="default", pk=row.pk, revision=1, by=bo)
+
+
+@pytest.mark.parametrize("why", ["\u200b" * 12, "\x00" * 12, "\u3164" * 12, "a" + "\u0301" * 12, " . \u2060" * 3])
+def test_a_reason_that_cannot_be_seen_is_none(why: str) -> None:
+    error = refused("INVALID_REQUEST", make_draft, make_manager(), why=why, mismatch_base=55)
+    assert list(error.extra["fields"]) == ["reason"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("dies", [False, True])
+def test_who_is_imported_while_a_version_is_activated_is_judged_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """The activation's transaction does not see c2, whom a scanner has judged by version 1 before its commit."""
+    mei, bo = make_manager("mei"), make_manager("bo")
+    a_small_core(tmp_path)
+    more = {
+        "assessments": [{**ASSESSMENT, "customer_id": "c2", "c_level": "C3"}],
+        "customers": [{**CUSTOMER, "customer_id": "c2"}],
+    }
+    load(tmp_path / "more", **more, trades=[{**TRADE, "trade_id": "t2", "customer_id": "c2"}])
+    scan()
+    row = make_draft(mei, mismatch_base=55)
+    real, seen = marking.known_customer_ids, []
+
+    def blind_at_first(*, tenant: str) -> list[str]:
+        seen.append(tenant)
+        return ["c1"] if len(seen) == 1 else real(tenant=tenant)
+
+    monkeypatch.setattr(marking, "known_customer_ids", blind_at_first)
+    newcomers = marking._mark_newcomers
+    if dies:
+        monkeypatch.setattr(marking, "_mark_newcomers", lambda *_args: None)
+    activate(row, bo)
+    if dies:
+        monkeypatch.setattr(marking, "_mark_newcomers", newcomers)
+        assert marking.finish_marking() == 0, "it may be about to be done"
+        RiskRule.objects.update(activated_at=now() - timedelta(minutes=2))
+        assert (marking.finish_marking(), marking.finish_marking()) == (1, 0)
+    scan()
+    rows = RiskAlertHit.objects.filter(state="live").order_by("customer_id")
+    assert list(rows.values_list("customer_id", "rule_version")) == [("c1", 2), ("c2", 2)]
+    assert not RiskRule.objects.filter(marks_due=True).exists()
+    assert not CoreChange.objects.exists()
