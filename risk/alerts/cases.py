@@ -56,6 +56,15 @@ def cases_query(
     return hits.filter(wanted).select_related("alert").order_by("detected_at", "id")
 
 
+def holders_of(
+    tenant: str, keys: Collection[tuple[str, str]], but: QuerySet[RiskAlertHit] | None = None
+) -> QuerySet[RiskAlertHit]:
+    """The hits of whomever, live or not, under these rules and evidence keys. but: the subject whose own are known."""
+    rules, evidence = {rule for rule, _key in keys}, {key for _rule, key in keys}
+    rows = RiskAlertHit.objects.filter(tenant=tenant, rule_id__in=rules, evidence_key__in=evidence)
+    return rows if but is None else rows.exclude(pk__in=but.filter(evidence_key__in=evidence).values("pk"))
+
+
 class LazyCalendar:
     """A tenant's calendar, read when the first limit needs it: one query a change."""
 
@@ -80,6 +89,9 @@ class Cases:
         self._anchors: dict[str, RiskAlertHit] = {}
         self._live: dict[str, list[RiskAlertHit]] = defaultdict(list)  # by alert
         self._revisions: dict[tuple[str, str], int] = {}
+        self._strangers: set[str] = set()  # alerts of others
+        self._elsewhere: dict[tuple[str, str], RiskAlertHit] = {}  # live hits there, under keys of the new findings
+        self.taken_from: set[str] = set()  # customers who lost a live hit to this change
         self._quiet: dict[tuple[str, str], RiskAlertHit] = {}
         for row in rows:
             # One object an alert, whichever of its hits it was read with.
@@ -88,8 +100,7 @@ class Cases:
                 self._anchors[row.anchor] = row
             if row.state == HitState.LIVE:
                 self._live[row.alert_id].append(row)
-            key = (row.rule_id, row.evidence_key)
-            self._revisions[key] = max(self._revisions.get(key, 0), row.revision)
+            self._count(row)
             self._note_quiet(row)
         self._slots = {alert.merge_slot: alert for alert in self._alerts.values() if alert.merge_slot is not None}
         self._was: dict[str, tuple[Any, ...]] = {}  # of the alerts touched: as they were read
@@ -106,6 +117,42 @@ class Cases:
             if known.merge_slot is not None:
                 self._slots[known.merge_slot] = known
 
+    def _count(self, row: RiskAlertHit) -> None:
+        key = (row.rule_id, row.evidence_key)
+        self._revisions[key] = max(self._revisions.get(key, 0), row.revision)
+
+    def count_revisions(self, rows: Iterable[RiskAlertHit]) -> None:
+        """What others have, or had, under the keys of the new findings: revisions are numbered after it."""
+        for row in rows:
+            self._count(row)
+
+    def meet(self, rows: Iterable[RiskAlertHit]) -> None:
+        """As `count_revisions`; and what of it is live may be taken (`take`). Costs 1 query where there is such."""
+        rows = list(rows)
+        self.count_revisions(rows)
+        held = {row.pk: (row.rule_id, row.evidence_key) for row in rows if row.state == HitState.LIVE}
+        if not held:
+            return
+        alert_ids = {row.alert_id for row in rows if row.pk in held}
+        beside = RiskAlertHit.objects.filter(tenant=self.tenant, alert__in=alert_ids, state=HitState.LIVE)
+        for row in beside.select_related("alert").order_by("detected_at", "id"):
+            row.alert = self._alerts.setdefault(row.alert_id, row.alert)
+            self._strangers.add(row.alert_id)
+            self._live[row.alert_id].append(row)
+            if row.pk in held:
+                self._elsewhere[held[row.pk]] = row
+
+    def take(self, rule_id: str, evidence_key: str, trade_id: str) -> RiskAlertHit | None:
+        """The live hit that somebody else has under the key of a new finding, for the caller to retire.
+
+        Where it speaks of the same trade its customer is to be evaluated again, for only one of the two can be right.
+        Of another trade the key is shared by mistake, and who was evaluated last has it: no evaluation would end that.
+        """
+        row = self._elsewhere.pop((rule_id, evidence_key), None)
+        if row is not None and row.customer_id and row.trade_id == trade_id:
+            self.taken_from.add(row.customer_id)
+        return row
+
     def _note_quiet(self, row: RiskAlertHit) -> None:
         alert = row.alert
         if row.alert_version is None or row.state == HitState.SUPERSEDED:
@@ -119,8 +166,8 @@ class Cases:
     # --- questions ---
 
     def live(self) -> list[RiskAlertHit]:
-        """The live hits that were read, or found since."""
-        return [row for rows in self._live.values() for row in rows]
+        """The subject's live hits that were read, or found since."""
+        return [row for alert_id, rows in self._live.items() if alert_id not in self._strangers for row in rows]
 
     def live_of(self, alert: RiskAlert) -> Sequence[RiskAlertHit]:
         """An open alert's live hits, in the order in which they were found."""
@@ -148,7 +195,10 @@ class Cases:
         return {
             rule
             for other in self._alerts.values()
-            if other is not alert and other.confirmed_at is not None and other.confirmed_at >= since
+            if other is not alert
+            and other.alert_id not in self._strangers
+            and other.confirmed_at is not None
+            and other.confirmed_at >= since
             for rule in other.rule_ids
         }
 
@@ -183,6 +233,11 @@ class Cases:
         self._alerts[alert.alert_id] = alert
         if alert.merge_slot is not None:
             self._slots[alert.merge_slot] = alert
+
+    @property
+    def retired(self) -> set[int]:
+        """The hits that were live, and go."""
+        return {pk for keys in self._retired.values() for pk in keys}
 
     def retire(self, row: RiskAlertHit, to: HitState) -> None:
         """Takes a hit out of the living."""

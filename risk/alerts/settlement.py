@@ -14,7 +14,8 @@ from config.base.db import retry_conflicts
 from config.base.fields import canonical_json
 from guard.audit.models import Decision, EventType
 from guard.audit.services import observe
-from risk.alerts.cases import Cases, cases_query
+from memory.core.importer import mark
+from risk.alerts.cases import Cases, cases_query, holders_of
 from risk.alerts.effects import Effects
 from risk.alerts.hints import hint
 from risk.alerts.levels import tell_level
@@ -84,6 +85,10 @@ class Settlement:
             1 for key, hit in self.wanted.items() if key not in stored or not same_finding(stored[key], hit)
         )
 
+    def unknown(self, live: Iterable[RiskAlertHit]) -> set[tuple[str, str]]:
+        """The keys of findings of which the subject has no live hit."""
+        return set(self.wanted) - {(row.rule_id, row.evidence_key) for row in live}
+
     @property
     def anchors(self) -> set[str]:
         return {anchor_of(hit) for hit in self.wanted.values()}
@@ -117,10 +122,16 @@ class Settlement:
         if attempt:
             # Also an alert in the slot that has no hits: they would have told of it.
             cases.know(RiskAlert.objects.filter(tenant=self.tenant, merge_slot__in=self.slots))
+            # And what another has under the keys of the new findings: a trade corrected under the number that it had
+            # may be somebody else's now.
+            if keys := self.unknown(cases.live()):
+                cases.meet(holders_of(self.tenant, keys, but=self.subject))
         worked = self.work_out(cases)
         if worked.result.changed:
             with transaction.atomic():
                 cases.write()
+                if cases.taken_from:
+                    mark(tenant=self.tenant, customer_ids=cases.taken_from)
                 if self.beside is not None:
                     self.beside()
         return worked
@@ -136,6 +147,9 @@ class Settlement:
             _retire(cases, row, _why_gone(row, self.final_trades), self.trace_id, worked.result)
         for hit in new[: max(0, SLICE - len(gone))]:
             earlier = stored.get((hit.rule_id, hit.evidence_key))
+            other = cases.take(hit.rule_id, hit.evidence_key, hit.trade_id) if earlier is None else None
+            if other is not None:
+                _retire(cases, other, _why_gone(other, self.final_trades), self.trace_id, worked.result)
             worked.told.append((hit, _record(cases, hit, earlier, self.trace_id, worked.result)))
         return worked
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from config.base.db import retry_conflicts
 from config.base.trace import current_trace_id
-from risk.alerts.cases import Cases, Changed, LazyCalendar, cases_query, write_all
+from risk.alerts.cases import Cases, Changed, LazyCalendar, cases_query, holders_of, write_all
 from risk.alerts.deadlines import OPEN
 from risk.alerts.hints import hint
 from risk.alerts.merging import ADVISOR_RULES
@@ -162,7 +162,12 @@ def _settle_together(
 ) -> dict[str, SettleResult | Exception]:
     if len(settlements) > 1:
         try:
-            return retry_conflicts(lambda: _write_together(tenant, settlements), attempts=2)
+            try:
+                return retry_conflicts(lambda: _write_together(tenant, settlements), attempts=2)
+            except Changed:
+                raise
+            except IntegrityError:  # a trade has changed hands, or another scanner was first
+                return retry_conflicts(lambda: _write_together(tenant, settlements, corrected=True), attempts=2)
         except Exception as error:  # noqa: BLE001 - nothing was written; each tells by itself what is wrong with it
             logger.info("customers that could not be settled together are settled alone: %s", type(error).__name__)
     # 3
@@ -177,7 +182,10 @@ def _settle_together(
     return done
 
 
-def _write_together(tenant: str, settlements: Sequence[Settlement]) -> dict[str, SettleResult | Exception]:
+def _write_together(
+    tenant: str, settlements: Sequence[Settlement], *, corrected: bool = False
+) -> dict[str, SettleResult | Exception]:
+    """corrected: look what others have under the keys of the new findings. One query more."""
     by_customer: dict[str, list[RiskAlertHit]] = defaultdict(list)
     rows = cases_query(
         RiskAlertHit.objects.filter(tenant=tenant, customer_id__in=[one.customer_id for one in settlements]),
@@ -189,9 +197,19 @@ def _write_together(tenant: str, settlements: Sequence[Settlement]) -> dict[str,
     for row in rows:
         by_customer[row.customer_id].append(row)
     calendar = LazyCalendar(tenant)
-    worked = [one.work_out(Cases(tenant, by_customer[one.customer_id], calendar)) for one in settlements]
+    all_cases = [Cases(tenant, by_customer[one.customer_id], calendar) for one in settlements]
+    known: list[RiskAlertHit] = []
+    if corrected:
+        new = (one.unknown(cases.live()) for one, cases in zip(settlements, all_cases, strict=True))
+        known += holders_of(tenant, set().union(*new))
+        for cases in all_cases:
+            cases.count_revisions(known)
+    worked = [one.work_out(cases) for one, cases in zip(settlements, all_cases, strict=True)]
     if any(one.left for one in worked):
         raise Changed("more has to be done than was read before")
+    gone = {pk for cases in all_cases for pk in cases.retired}
+    if any(row.state == HitState.LIVE and row.pk not in gone for row in known):
+        raise Changed("a finding has to be taken from somebody")
     with transaction.atomic():
         write_all([one.cases for one in worked if one.result.changed])
     # 4

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from django.db import DatabaseError, IntegrityError, transaction
@@ -28,7 +29,7 @@ from risk.rules.ruling import Shadow
 
 logger = logging.getLogger(__name__)
 
-_KEPT = ("trade_id", "trade_version", "occurred_at", "score", "advisor_id")
+_KEPT = ("customer_id", "trade_id", "trade_version", "occurred_at", "score", "advisor_id")
 
 
 def shadow_customer(*, tenant: str, facts: CustomerRows, shadows: Sequence[Shadow], active: Iterable[Hit]) -> None:
@@ -115,12 +116,19 @@ def _store(tenant: str, shadow: Shadow, kept: Mapping[str, Any], found: Found) -
     if not _changes(kept, found):
         return
 
+    attempts = count()
+
     def work() -> None:
+        attempt = next(attempts)
         # A savepoint where a caller has a transaction: a failure here is none of theirs.
         with transaction.atomic():
-            _write(tenant, shadow, found, _changes(kept, found))
+            changes = _changes(kept, found)
+            if attempt:
+                _take(shadow, changes)
+            _write(tenant, shadow, found, changes)
 
-    # Two scans of one customer at once: the unique key refuses the second, which reads again.
+    # Two scans of one customer at once: the unique key refuses the second, which reads again. Or the trade was
+    # another customer's before.
     retry_conflicts(work, also=(IntegrityError,))
 
 
@@ -146,6 +154,15 @@ def _changes(kept: Mapping[str, Any], found: Found) -> _Changes:
     )
 
 
+def _take(shadow: Shadow, changes: _Changes) -> None:
+    """Rows that another customer, or advisor, has under new keys go to whom the finding is now of. One query."""
+    new = set(changes.new)
+    rows = ShadowHit.objects.filter(rule=shadow.pk, evidence_key__in={key for _rule, key in new})
+    taken = [row for row in rows if (row.found_by, row.evidence_key) in new]
+    changes.others += taken
+    changes.new = sorted(new - {(row.found_by, row.evidence_key) for row in taken})
+
+
 def _values(hit: Hit, side: str) -> dict[str, Any]:
     return {
         **{name: getattr(hit, name) for name in _KEPT},
@@ -169,7 +186,6 @@ def _write(tenant: str, shadow: Shadow, found: Found, changes: _Changes) -> None
             rule_id=shadow.pk,
             found_by=found[key][0].rule_id,
             evidence_key=found[key][0].evidence_key,
-            customer_id=found[key][0].customer_id,
             first_seen=moment,
             changed_at=moment,
             **_values(*found[key]),
