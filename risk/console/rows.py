@@ -99,9 +99,10 @@ def channels_of(tenant: str, top_hits: Mapping[str, RiskAlertHit]) -> dict[str, 
     }
 
 
-def cells(columns: Sequence[str]) -> dict[str, bool]:
-    """Which columns are shown, as templates ask for them."""
-    return {name: name in columns for name in COLUMNS}
+def cells(columns: Sequence[str]) -> dict[str, Any]:
+    """Which columns are shown, as templates ask for them, and the words that the page's clock puts its figures in: the
+    same as here, which a template would look up with its signs doubled."""
+    return {**{name: name in columns for name in COLUMNS}, "left": _("%(time)s left"), "over": _("%(time)s over")}
 
 
 def _due(alert: RiskAlert) -> Due | None:
