@@ -65,7 +65,7 @@ def ask(*, tenant: str, pk: int, by: User, since: datetime | None = None, until:
         by, permission, action="backtest", object_type="risk_rule", object_id=row.rule_id, tenant=tenant, by_role=True
     )
     if since is not None and until is not None and until <= since:
-        raise DomainError("INVALID_REQUEST", "the last day lies before the first", fields={"until": "before the first"})
+        raise DomainError("INVALID_REQUEST", "the last day lies before the first", fields={"last": "before the first"})
     same = Backtest.objects.filter(rule=row, revision=row.revision, since=since, until=until)
     there = same.filter(state__in=(BacktestState.WAITING, BacktestState.RUNNING)).first()
     if there is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Any
 
 from django.contrib import admin, messages
@@ -80,7 +81,7 @@ class RiskRuleAdmin(ReadOnlyAdmin):
             row = RiskRule.objects.filter(tenant=tenant, rule_id=rule_id, version=base).first()
             if row is None and base != 1:
                 raise Http404
-            figures = versions.complete(rule_id, row.params if row else {})
+            figures, _damaged = versions.readable(rule_id, row.params if row else {})
         typed: dict[str, str] = {}
         errors: dict[str, str] = {}
         status, refusal = 200, None
@@ -128,7 +129,7 @@ class RiskRuleAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        return self._page(request, self._row(request, number(object_id) or 0))
+        return self._page(request, self._row(request, number(object_id) or 0), editing="edit" in request.GET)
 
     def _row(self, request: HttpRequest, pk: int) -> RiskRule:
         row: RiskRule | None = (
@@ -139,14 +140,15 @@ class RiskRuleAdmin(ReadOnlyAdmin):
         return row
 
     def _page(
-        self, request: HttpRequest, row: RiskRule, *, refusal: DomainError | None = None, typed: Any = None
+        self, request: HttpRequest, row: RiskRule, *, refusal: DomainError | None = None, **shown: Any
     ) -> HttpResponse:
+        """shown: as `page_of` takes it."""
         errors = error_words(row.rule_id, refusal.extra.get("fields", {})) if refusal else {}
         context = {
             **self.admin_site.each_context(request),
             "title": f"{row.rule_id} · {row.version}",
             "opts": self.opts,
-            **page_of(row, person_of(request), typed=typed, errors=errors),
+            **page_of(row, person_of(request), errors=errors, **shown),
             "error": REFUSALS.get(refusal.code, refusal.detail) if refusal else "",
         }
         status = refusal.status if refusal else 200
@@ -181,16 +183,18 @@ class RiskRuleAdmin(ReadOnlyAdmin):
 
     def backtest_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self._row(request, pk)
+        period = {name: request.POST.get(name, "")[:32] for name in ("first", "last")}
 
         def work(common: dict[str, Any]) -> Any:
-            first, last = _day(request, "first"), _day(request, "last")
+            first, last = _period(period)
             return trials.ask(
                 tenant=row.tenant, pk=row.pk, by=common["by"],
-                since=first and business_day_bounds(first)[0], until=last and business_day_bounds(last)[1],
+                since=business_day_bounds(first)[0] if first else None,
+                until=business_day_bounds(last)[1] if last else None,
             )  # fmt: skip
 
         told = _("The backtest runs in the background; load the page again to see what it found.")
-        return self._act(request, row, work, told)
+        return self._act(request, row, work, told, period=period)
 
     def _act(
         self,
@@ -198,9 +202,9 @@ class RiskRuleAdmin(ReadOnlyAdmin):
         row: RiskRule,
         work: Callable[[dict[str, Any]], Any],
         told: str,
-        *,
-        typed: dict[str, str] | None = None,
+        **shown: Any,
     ) -> HttpResponse:
+        """shown: what was sent, which the page shows again where it is refused (see `page_of`)."""
         address = reverse("admin:risk_riskrule_change", args=[row.pk])
         if request.method != "POST":
             return HttpResponseRedirect(address)
@@ -214,7 +218,7 @@ class RiskRuleAdmin(ReadOnlyAdmin):
         if refusal is None:
             messages.success(request, told)
             return HttpResponseRedirect(address)
-        return self._page(request, self._row(request, row.pk), refusal=refusal, typed=typed)
+        return self._page(request, self._row(request, row.pk), refusal=refusal, **shown)
 
     @staticmethod
     def _tried(work: Callable[[], Any]) -> tuple[Any, DomainError | None]:
@@ -242,16 +246,22 @@ def _params(typed: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in typed.items() if name not in ("reason", "on")}
 
 
-def _day(request: HttpRequest, name: str) -> Any:
-    from datetime import date
-
-    text = request.POST.get(name, "")
-    if not text:
-        return None
-    try:
-        found = date.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or not 1970 <= found.year <= 9998:
-        raise DomainError("INVALID_REQUEST", f"{name} is no day", fields={})
-    return found
+def _period(sent: Mapping[str, str]) -> tuple[date | None, date | None]:
+    """The first and last day of a backtest. Errors: INVALID_REQUEST with the fields that are wrong."""
+    days: dict[str, date | None] = {}
+    wrong: dict[str, str] = {}
+    for name, text in sent.items():
+        try:
+            day = date.fromisoformat(text) if text else None
+        except ValueError:
+            wrong[name] = "no day"
+            continue
+        if day is not None and not trials.MIN_YEAR <= day.year <= trials.MAX_YEAR:
+            wrong[name] = "out of reach"
+        days[name] = day
+    first, last = days.get("first"), days.get("last")
+    if not wrong and first and last and last < first:
+        wrong["last"] = "before the first"
+    if wrong:
+        raise DomainError("INVALID_REQUEST", "; ".join(f"{name}: {why}" for name, why in wrong.items()), fields=wrong)
+    return first, last

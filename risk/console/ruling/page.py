@@ -19,7 +19,7 @@ from risk.rules.figures import DECIMALS, FIGURES
 from risk.rules.models import Backtest, RiskRule, RuleStatus, ShadowHit, ShadowSide, ShadowState
 from risk.rules.params import figures_of
 from risk.rules.ruling import ALL_MODULES, TAKEN_FROM
-from risk.rules.versions import ACTIVATE, CHANGE, InForce, complete, in_force_of, is_own
+from risk.rules.versions import ACTIVATE, CHANGE, InForce, complete, in_force_of, is_own, readable
 
 SAMPLED = 10  # hits in shadow that the page lists, of each side
 
@@ -76,6 +76,10 @@ def error_words(rule_id: str, fields: Mapping[str, str]) -> dict[str, str]:
         figure = FIGURES[rule_id].get(name)
         if name == "reason":
             found[name] = _("Say why, in 10 to 500 characters.")
+        elif name == "last" and "before" in why:
+            found[name] = _("The last day lies before the first.")
+        elif name in ("first", "last"):
+            found[name] = _("This is no day between 1970 and 9998.")
         elif figure is None or name not in defaults:
             found[name] = _("The rule has no such figure.")
         elif "cannot be" in why and ("not above" in why or "lies below" in why):
@@ -194,15 +198,25 @@ def waiting(row: RiskRule) -> int:
 
 
 def page_of(
-    row: RiskRule, person: User, *, typed: Mapping[str, str] | None = None, errors: Mapping[str, str] | None = None
+    row: RiskRule,
+    person: User,
+    *,
+    editing: bool = False,
+    typed: Mapping[str, str] | None = None,
+    period: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The context of a version's page. typed: what somebody sent and was refused."""
+    """The context of a version's page. typed, period: what somebody sent and was refused.
+
+    editing: figures are typed on a page of their own, without acts: nobody activates a version with other figures
+    before their eyes than those that are stored.
+    """
     rows = list(RiskRule.objects.filter(tenant=row.tenant, rule_id=row.rule_id).select_related("created_by"))
     now = in_force_of(rows, row.rule_id)
     rights_of = rights(person)
     edits = rights_of.change and row.status == RuleStatus.DRAFT
     open_ = row.status in (RuleStatus.DRAFT, RuleStatus.SHADOW)
-    figures = complete(row.rule_id, row.params)
+    figures, damaged = readable(row.rule_id, row.params)
     own = open_ and is_own(row, person)
     last = Backtest.objects.filter(rule=row).order_by("-id").first()
     return {
@@ -214,7 +228,10 @@ def page_of(
         "is_on": "on" in typed if typed is not None else row.is_on,
         "errors": errors or {},
         "taken": taken_of(row.rule_id),
-        "edits": edits,
+        "may_edit": edits,
+        "edits": edits and (editing or typed is not None),
+        "damaged": damaged,
+        "period": period or {},
         "is_open": open_,
         "own": own,
         "may": rights_of,

@@ -182,6 +182,68 @@ def test_shadow_and_backtest_on_the_page(tmp_path: Path) -> None:
     assert act(meng, row, "backtest", first="9999-12-31").status_code == 422
 
 
+def test_days_of_a_backtest_that_cannot_be_are_marked_and_stay() -> None:
+    meng = make_client(make_manager())
+    row = make_draft(meng, product_limit="0.45")
+    for first, last, field, words in (
+        ("2026-06-30", "2026-06-01", "last", "The last day lies before the first."),
+        ("0001-01-01", "2026-06-01", "first", "This is no day between 1970 and 9998."),
+        ("2026-06-01", "9999-12-31", "last", "This is no day between 1970 and 9998."),
+        ("x", "", "first", "This is no day between 1970 and 9998."),
+    ):
+        answer = act(meng, row, "backtest", first=first, last=last)
+        page = answer.content.decode()
+        assert answer.status_code == 422
+        assert page.count("aria-invalid") == 1
+        assert f'aria-describedby="e-{field}"' in page
+        assert words in page
+        assert f'value="{first}"' in page
+        assert not last or f'value="{last}"' in page
+    assert not Backtest.objects.exists()
+
+
+def test_figures_are_typed_on_a_page_without_acts() -> None:
+    """Who types a figure into somebody's draft and presses Activate would put the stored one into force."""
+    row = make_draft(make_client(make_manager()), product_limit="0.45")
+    bo = make_client(make_manager("bo"))
+    address = f"{LIST}{row.pk}/change/"
+    page = bo.get(address).content.decode()
+    assert 'name="f-product_limit"' not in page
+    assert f"{address}?edit=1" in page
+    acts = [f"{LIST}{row.pk}/{verb}/" for verb in ("activate", "shadow", "drop", "backtest")]
+    assert all(act in page for act in acts)
+    editing = bo.get(f"{address}?edit=1").content.decode()
+    refused = act(bo, row, "save", **sent(product_limit="40")).content.decode()
+    for page in (editing, refused):
+        assert 'name="f-product_limit"' in page
+        assert not any(act in page for act in acts)
+    assert 'name="f-product_limit"' not in make_client(make_auditor()).get(f"{address}?edit=1").content.decode()
+    act(bo, row, "activate")
+    assert version_in_force() == 2
+    assert 'name="f-product_limit"' not in bo.get(f"{address}?edit=1").content.decode()
+
+
+def test_a_reason_without_a_sign_is_marked() -> None:
+    answer = make_client(make_manager()).post(
+        f"{LIST}rule/RISK-002/", {**sent(product_limit="0.45"), "reason": "\u200b" * 12}
+    )
+    assert (answer.status_code, "10 to 500 characters" in answer.content.decode()) == (422, True)
+
+
+def test_damaged_figures_are_shown_as_such_and_can_be_replaced() -> None:
+    meng, bo = make_client(make_manager()), make_client(make_manager("bo"))
+    row = make_draft(meng, product_limit="0.45")
+    act(bo, row, "activate")
+    RiskRule.objects.filter(pk=row.pk).update(params=[1])
+    for address in (LIST, f"{LIST}rule/RISK-002/"):
+        assert ">damaged<" in meng.get(address).content.decode()
+    assert "cannot be read" in meng.get(f"{LIST}{row.pk}/change/").content.decode()
+    assert meng.get(f"{LIST}rule/RISK-002/?from=2").status_code == 200
+    mended = make_draft(meng, product_limit="0.45")
+    act(bo, mended, "activate", seen_version="2")
+    assert version_in_force() == 3
+
+
 def test_the_limits_of_003_are_not_on_the_page_of_004() -> None:
     page = make_client(make_manager()).get(f"{LIST}rule/RISK-004/").content.decode()
     assert "f-near" in page
