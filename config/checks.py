@@ -22,6 +22,7 @@ from guard.audit.looking import look_at_chain
 from guard.audit.losses import read_losses
 from guard.audit.sealing import backlog
 from guard.locks.keys import LOCK
+from memory.core.watch import round_age
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
 
@@ -245,6 +246,25 @@ def core_window() -> Result:
     return found if found.ok else replace(found, ok=True, warning=True)
 
 
+def core_round() -> Result:
+    """How old what was last seen of an external core may be. A warning: whoever is marked is judged all the same."""
+
+    def check() -> Result:
+        try:
+            age, finished, away = round_age()
+        except DatabaseError as error:
+            return Result("core_round", True, f"not known while the database is away ({_number(error)})", warning=True)
+        what = f"all changes in the core are seen but for the last {age:.0f} s"
+        if not finished:
+            what = f"the first round over the core's customers is under way for {age:.0f} s"
+        late = age > settings.READY_MAX_CORE_ROUND
+        advice = "are worker and beat running? manage.py scan_trades --core looks by hand" if late else ""
+        detail = f"{what}; the core does not answer" if away else what
+        return Result("core_round", True, detail, advice, age, warning=late)
+
+    return _bounded("core_round", check)
+
+
 def _client(url: str) -> redis.Redis:
     # (Others may have written bytes there that are no text.)
     return redis.Redis.from_url(
@@ -333,7 +353,7 @@ def worker_lag() -> Result:
 
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
-    core = [core_window()] if settings.CORE_IS_EXTERNAL else []
+    core = [core_window(), core_round()] if settings.CORE_IS_EXTERNAL else []
     others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
     return [database(), *core, *others]
 

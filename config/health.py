@@ -67,6 +67,7 @@ def _registry(results: Iterable[checks.Result]) -> CollectorRegistry:
     lags = {
         "worker_lag": "Age of the oldest message that is not in the database yet",
         "outbox_lag": "Age of the oldest alert event that is not sent yet",
+        "core_round": "How long ago the last finished round over an external core's customers began",
     }
     for result in results:
         passed.labels(result.name).set(1 if result.ok else 0)

@@ -141,6 +141,10 @@ CORE_CONNECT_TIMEOUT = envint("CORE_CONNECT_TIMEOUT", 2, low=1, high=60)  # seco
 CORE_STATEMENT_TIMEOUT_MS = envint(
     "CORE_STATEMENT_TIMEOUT_MS", 3000 if serves(sys.argv) else 300_000, low=10, high=3_600_000
 )
+# An external core tells nobody what changes: a round over its customers begins so many seconds after the last began.
+# Readiness warns where what is older than so many seconds may not have been seen yet.
+CORE_ROUND_SECONDS = envint("CORE_ROUND_SECONDS", 300, low=5, high=86_400)
+READY_MAX_CORE_ROUND = float(envint("READY_MAX_CORE_ROUND", 3600, low=60))
 # Seconds for which, with the core away, an advisor's last load of a snapshot stands for the assignment; 0: refused.
 SNAPSHOT_GRACE_SECONDS = envint("SNAPSHOT_GRACE_SECONDS", 3600, low=0, high=86_400)
 if CORE_IS_EXTERNAL:
@@ -254,6 +258,8 @@ CELERY_BEAT_SCHEDULE = {
     "scan-conduct": {"task": "risk.conduct.scan", "schedule": 5.0, "options": {"expires": 30}},
     "run-backtests": {"task": "risk.rules.backtests", "schedule": 2.0, "options": {"expires": 5}},
 }
+if CORE_IS_EXTERNAL:
+    CELERY_BEAT_SCHEDULE["look-at-core"] = {"task": "memory.core.look", "schedule": 5.0, "options": {"expires": 5}}
 CELERY_TIMEZONE = "UTC"
 
 # --- time, language ---------------------------------------------------------------------------------------------

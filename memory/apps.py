@@ -14,8 +14,8 @@ class MemoryConfig(AppConfig):
         from guard.idempotency import register_subject_resolver
         from memory import answers
         from memory.core import keeping as core_keeping
-        from memory.core.importer import on_customers_changed, on_facts_changed
         from memory.core.known import known_customers, names_of
+        from memory.core.marking import on_customers_changed, on_facts_changed
         from memory.erasure import blocks, caches, keeping, principals, pseudonyms, registry
         from memory.profiles import erasing as profiles
         from memory.profiles.answers import erasing as answer_cache

@@ -10,7 +10,7 @@ class RiskConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_out
 
         from guard.access.unmasking import register_unmasking
-        from memory.core.importer import on_assignments_changed, on_facts_changed
+        from memory.core.marking import on_assignments_changed, on_facts_changed
         from memory.profiles.restrictions import register_confirmed_alert_resolver
         from memory.profiles.snapshots.limits import register_concentration_limits
         from risk.alerts import deadlines, keeping

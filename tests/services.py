@@ -125,6 +125,8 @@ class MariaDB:
         assert self.process is None or self.process.poll() is not None, "it runs already"
         if not (self.directory / "data").exists():
             self._make_data()
+        # Of its own: servers number their temporary tables alike, and remove what they find of them when they start.
+        (self.directory / "tmp").mkdir(exist_ok=True)
         log_path = self.directory / "mariadb.log"
         with log_path.open("ab") as log:
             self.process = processes.start(self._command(), stdout=log)
@@ -182,7 +184,7 @@ class MariaDB:
         return [
             *(_maria_program("mariadbd"), "--no-defaults", f"--datadir={directory / 'data'}"),
             *(f"--socket={self.socket}", f"--port={self.port}", "--bind-address=127.0.0.1"),
-            *(f"--pid-file={directory / 'pid'}", *_user()),
+            *(f"--pid-file={directory / 'pid'}", f"--tmpdir={directory / 'tmp'}", *_user()),
             *("--max-connections=500", "--log-bin-trust-function-creators=1"),
             # A test kills processes, never the machine: what the kernel was given survives those.
             *(f"--innodb-flush-log-at-trx-commit={2 if self._durable else 0}", "--innodb-doublewrite=0"),

@@ -24,10 +24,11 @@ from config.base.ids import check_id
 from guard.audit.models import Decision, EventType
 from guard.audit.services import observe
 from memory.core.columns import FILES, FileSpec
+from memory.core.marking import mark as mark
+from memory.core.marking import tell
 from memory.core.models import (
     CoreAssessment,
     CoreAssignment,
-    CoreChange,
     CoreCustomer,
     CoreImport,
     CorePosition,
@@ -284,42 +285,19 @@ def _write(
             for target, row in zip(objects, changed, strict=True):
                 target.pk = old[tuple(row[name] for name in spec.key)]["pk"]
             spec.model._default_manager.bulk_update(objects, names, batch_size=200)
-        if spec.marks and (created or changed):
-            touched = _touched(tenant, spec, [*created, *changed], old)
-            mark(tenant=tenant, customer_ids=touched)
-            for listener in _facts_listeners:
-                listener(tenant, touched)
-        if spec.model in (CoreCustomer, CoreAssessment) and (created or changed):
-            customers = {row["customer_id"] for row in (*created, *changed)}
-            for listener in _customer_listeners:
-                listener(tenant, customers)
-        if spec.model is CoreAssignment and (created or changed):
-            customers = {row["customer_id"] for row in (*created, *changed)}
-            for listener in _assignment_listeners:
-                listener(tenant, customers)
+        if created or changed:
+            if spec.marks:
+                touched = _touched(tenant, spec, [*created, *changed], old)
+                mark(tenant=tenant, customer_ids=touched)
+                tell(tenant, facts=touched)
+            if spec.model is not CoreProduct:
+                customers = {row["customer_id"] for row in (*created, *changed)}
+                tell(
+                    tenant,
+                    customers=customers if spec.model in (CoreCustomer, CoreAssessment) else (),
+                    assignments=customers if spec.model is CoreAssignment else (),
+                )
     return created, changed
-
-
-Listener = Callable[[str, set[str]], None]
-_customer_listeners: list[Listener] = []
-_facts_listeners: list[Listener] = []
-_assignment_listeners: list[Listener] = []
-
-
-def on_customers_changed(listener: Listener) -> None:
-    """Call `listener(tenant, customer_ids)` in the transaction that changes their rows or assessments."""
-    _customer_listeners.append(listener)
-
-
-def on_facts_changed(listener: Listener) -> None:
-    """Call `listener(tenant, customer_ids)` in the transaction that changes anything that judges these customers:
-    their rows, assessments, positions and trades, and products that they hold or traded."""
-    _facts_listeners.append(listener)
-
-
-def on_assignments_changed(listener: Listener) -> None:
-    """Call `listener(tenant, customer_ids)` in the transaction that changes who has these customers."""
-    _assignment_listeners.append(listener)
 
 
 def _lock(tenant: str) -> None:
@@ -366,16 +344,6 @@ def _touched(
         customers.update(others.values_list("customer_id", flat=True).distinct())
         customers.update(row["customer_id"] for row in old.values() if row["trade_id"] in ids)
     return customers
-
-
-def mark(*, tenant: str, customer_ids: Iterable[str], priority: int = 0) -> int:
-    """Tells the scanner that these customers' facts changed; call it in the transaction of the change."""
-    marks = [
-        CoreChange(tenant=tenant, customer_id=customer_id, priority=priority)
-        for customer_id in sorted(set(customer_ids))
-    ]
-    CoreChange.objects.bulk_create(marks, 500)
-    return len(marks)
 
 
 _RETRIED = {1205, 1213}  # lock wait timeout, deadlock

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
 from config.base.errors import DomainError
-from config.base.fields import IdField
+from config.base.fields import IdField, WholeTextField
 from memory.core.fields import ExactDecimalField
 
 # `valid_from` of a row that counts at any time. Not NULL: a unique constraint would let NULLs repeat. The first
@@ -343,3 +343,57 @@ class CoreImport(models.Model):
 
     def __str__(self) -> str:
         return self.tenant
+
+
+class CoreDigest(models.Model):
+    """What a customer's rows in an external core came to when somebody last looked (`memory/core/watch.py`).
+
+    digest: a hash for each kind of rows, as `digests.customers` makes it; '': never looked at. marked: how many marks for
+    the scanner were written since the last look that found nothing new; 0: none, what was judged is what is there.
+    """
+
+    tenant = IdField()
+    customer_id = IdField()
+    digest = models.CharField(max_length=120, blank=True, default="")
+    marked = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        app_label = "memory"
+        db_table = "core_digest"
+        verbose_name = _("digest of a core customer")
+        verbose_name_plural = _("digests of core customers")
+        constraints = [models.UniqueConstraint(fields=["tenant", "customer_id"], name="core_digest_row")]
+
+    def __str__(self) -> str:
+        return self.customer_id
+
+
+class CoreRound(models.Model):
+    """How far the round over an external core has come: one row, number 1. holder: who goes on with it, until held_until.
+
+    step: a table whose customers are looked for, then the digests, then none (DONE). tenant, after: the table's rows up to
+    there are done; after_id: the digests up to there. size: customers of a page. stuck: how often in a row a page of one
+    customer was too much. complete_from: the begin of the last round that was finished. away_since: no answer since.
+    """
+
+    DONE = 99
+
+    began_at = models.DateTimeField(default=now)
+    complete_from = models.DateTimeField(null=True, blank=True)
+    step = models.PositiveSmallIntegerField(default=0)
+    tenant = IdField(blank=True, default="")
+    after = WholeTextField(blank=True, default="")
+    after_id = models.BigIntegerField(default=0)
+    size = models.PositiveIntegerField(default=20)
+    stuck = models.PositiveSmallIntegerField(default=0)
+    away_since = models.DateTimeField(null=True, blank=True)
+    first_at = models.DateTimeField(default=now)
+    holder = IdField(blank=True, default="")
+    held_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "memory"
+        db_table = "core_round"
+
+    def __str__(self) -> str:
+        return f"step {self.step}"

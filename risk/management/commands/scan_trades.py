@@ -7,11 +7,14 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
 from tqdm import tqdm
 
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from memory.core.watch import CLAIM_SECONDS as LOOK_CLAIM_SECONDS
+from memory.core.watch import Look, look_at_all
 from risk.conduct.services import CLAIM_SECONDS as ADVISOR_CLAIM_SECONDS
 from risk.conduct.services import ConductReport, scan_conduct
 from risk.rules.services import CLAIM_SECONDS, mark_everybody, scan, together
@@ -30,6 +33,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--all", action="store_true", help="every customer and advisor, changed or not")
+        which.add_argument(
+            "--core", action="store_true", help="look for changes in the external core first: all of its customers"
+        )
         which.add_argument("--customer", action="append", metavar="ID", help="this customer; may be repeated")
         parser.add_argument(
             "--processes", type=int, default=1, metavar="N", help="so many at once, each with customers of its own"
@@ -44,6 +50,12 @@ class Command(BaseCommand):
         if not 1 <= processes <= MOST or (processes > 1 and options["customer"]):
             self.stderr.write(f"scan_trades: --processes takes 1 to {MOST}, and more than 1 not with --customer")
             sys.exit(2)
+        if options["core"] and not settings.CORE_IS_EXTERNAL:
+            self.stderr.write(
+                "scan_trades: --core is for an external core (CORE_DATABASE_URL); imports mark what they change"
+            )
+            sys.exit(2)
+        looked = self._look(quiet=options["json"]) if options["core"] else None
         bar = tqdm(unit=" customers", disable=True if options["json"] else None, file=self.stderr)
         try:
             if processes > 1:
@@ -77,12 +89,15 @@ class Command(BaseCommand):
         finally:
             bar.close()
         if options["json"]:
-            self.stdout.write(json.dumps({**report.as_json(), "conduct": conduct.as_json()}))
+            core = {} if looked is None else {"core": looked.as_json()}
+            self.stdout.write(json.dumps({**report.as_json(), **core, "conduct": conduct.as_json()}))
         else:
             self.stdout.write(
                 f"{report.customers} customers evaluated: {report.hits} live hits, "
                 f"{report.data_quality} trades with missing facts, {len(report.failed)} customers failed"
             )
+            if looked is not None:
+                self._tell(looked)
             if not (options["all"] or options["customer"] or report.customers):
                 self.stdout.write("nothing had changed since the last scan (the worker scans every few seconds too)")
             if conduct.advisors:
@@ -100,5 +115,21 @@ class Command(BaseCommand):
                 self.stderr.write(f"failed, tried again within minutes: advisor {advisor_id}")
             if conduct.left:
                 self.stderr.write(f"{conduct.left} advisors are still with another scanner")
-        if report.failed or report.left or report.died or conduct.failed or conduct.left:
+        unseen = looked is not None and not looked.complete
+        if report.failed or report.left or report.died or conduct.failed or conduct.left or unseen:
             sys.exit(1)
+
+    def _look(self, *, quiet: bool) -> Look:
+        with tqdm(unit=" customers looked at", disable=True if quiet else None, file=self.stderr) as bar:
+            return look_at_all(patience=LOOK_CLAIM_SECONDS + 10.0, progress=lambda many: bar.update(many) and None)
+
+    def _tell(self, looked: Look) -> None:
+        self.stdout.write(
+            f"{looked.customers} customers of the core looked at: {looked.new} new, {looked.marked} marked to be judged"
+        )
+        if looked.odd:
+            self.stderr.write(f"{looked.odd} names in the core are no ids of customers, and were left out")
+        if looked.away:
+            self.stderr.write("the core stopped answering: the rest was not looked at")
+        elif not looked.complete:
+            self.stderr.write("another process took over the look at the core")
