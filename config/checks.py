@@ -25,6 +25,7 @@ from guard.locks.keys import LOCK
 from memory.core.watch import round_age
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
+from risk.feed.selectors import set_aside
 
 TIMEOUT = 2.0  # seconds for one check
 LEAST_REDIS = (6, 2)
@@ -227,6 +228,30 @@ def outbox_lag() -> Result:
     return _bounded("outbox_lag", check)
 
 
+def outbox_set_aside() -> Result:
+    """Events that were not sent because their rows are damaged. A warning: all others go on."""
+
+    def check() -> Result:
+        try:
+            found = set_aside().count()
+        except DatabaseError as error:
+            detail = f"not known while the database is away ({_number(error)})"
+            return Result("outbox_set_aside", True, detail, warning=True)
+        gauges = {"outbox_set_aside_rows": float(found)}
+        if not found:
+            return Result("outbox_set_aside", True, "no alert event is set aside", gauges=gauges)
+        return Result(
+            "outbox_set_aside",
+            True,
+            f"{found} alert events are damaged and were not sent",
+            "set_aside_for in alert_outbox says why; manage.py publish_outbox --retry tells their alerts again",
+            warning=True,
+            gauges=gauges,
+        )
+
+    return _bounded("outbox_set_aside", check)
+
+
 def core_window() -> Result:
     """The core system, where it is another server. A warning: what needs it says 503, all else goes on without."""
 
@@ -354,7 +379,8 @@ def worker_lag() -> Result:
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
     core = [core_window(), core_round()] if settings.CORE_IS_EXTERNAL else []
-    others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), audit_seals(), audit_losses()]
+    others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), outbox_set_aside()]
+    others += [audit_seals(), audit_losses()]
     return [database(), *core, *others]
 
 

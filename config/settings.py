@@ -246,7 +246,8 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-profile-changes": {"task": "memory.profiles.sweep", "schedule": 0.5, "options": {"expires": 5}},
     "expire-drafts": {"task": "memory.profiles.expire_drafts", "schedule": 60.0, "options": {"expires": 120}},
     "finish-erasures": {"task": "memory.erasure.finish", "schedule": 3.0, "options": {"expires": 10}},
-    "publish-outbox": {"task": "risk.feed.publish", "schedule": 1.0, "options": {"expires": 5}},
+    # A row whose nudge is lost waits this long at most, half of what an alert may take; an idle look is one query.
+    "publish-outbox": {"task": "risk.feed.publish", "schedule": 0.5, "options": {"expires": 5}},
     "seal-audit": {"task": "guard.audit.seal", "schedule": 1.0, "options": {"expires": 5}},
     "prune-guard": {"task": "guard.prune", "schedule": 600.0, "options": {"expires": 300}},
     # From 2 to 5 in the morning in China, when nobody works; what one run leaves the next one takes.

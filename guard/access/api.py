@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from config.base.fields import canonical_json
 from guard.access import tokens
-from guard.access.http import AgentAuth, caller_of
+from guard.access.http import AgentAuth, caller_of, refuse_body
 
 router = Router(tags=["tokens"])
 
@@ -47,6 +47,7 @@ def _pair(issued: tokens.Issued, status: int) -> HttpResponse:
 @router.post("/tokens", auth=AgentAuth(), response={201: TokensOut}, summary="Exchange the agent key for tokens")
 def issue(request: HttpRequest) -> HttpResponse:
     """Takes the agent key and X-Actor-Id, no body. The tokens are that actor's, and end with the key."""
+    refuse_body(request)
     return _pair(tokens.issue_tokens(caller=caller_of(request)), 201)
 
 

@@ -42,3 +42,17 @@ class AgentAuth(AuthBase):
 def caller_of(request: HttpRequest) -> Caller:
     """The caller that AgentAuth let in."""
     return cast(Caller, request.auth)  # type: ignore[attr-defined]
+
+
+_NOTHING = frozenset({b"", b"{}"})
+
+
+def refuse_body(request: HttpRequest) -> None:
+    """For a route that takes none. `{}` is as good as nothing: some clients cannot send less.
+
+    Errors: INVALID_REQUEST (422), decided from the length alone where it is longer: nothing is read of it; what is sent
+    in chunks is LENGTH_REQUIRED as everywhere.
+    """
+    length = request.headers.get("Content-Length", "")
+    if (length.isascii() and length.isdigit() and int(length[:20]) > 2) or request.body.strip() not in _NOTHING:
+        raise DomainError("INVALID_REQUEST", "this route takes no body; send none")

@@ -180,8 +180,9 @@ def put_l2(
         "The customer agent gets the customer's part: `customer_id`, `version`, `assessment_status`, "
         "`assessment_valid_until`, `max_product_risk_level`, `restrictions` (code, text, until), `required_steps`, "
         "`as_of`. The advisor agent gets score, level, and entries of visibility public and advisor; the risk agent "
-        "gets all. `version` and its instant are those of the last version that changed something in the reader's "
-        f"part; other versions are not there for that reader. `ETag` is the version. {_PAST}"
+        "gets all. `version` counts the changes of the reader's part, and its instant is the last one's: of what risk "
+        "keeps to itself nothing can be told. The customer's part is always there, with version 0 and as of l1 until "
+        f"it has shown a restriction; an advisor's is 404 until it shows something. `ETag` is the version. {_PAST}"
     ),
 )  # fmt: skip
 def get_l3(

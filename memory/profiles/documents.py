@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from config.base.clock import business_date, rfc3339
 from config.base.fields import canonical_json
@@ -90,27 +90,33 @@ def _beside_l2(profile: CustomerProfileL2) -> Document:
 def l3_document(profile: CustomerProfileL3) -> Document:
     """What `profile:l3:*` holds: what the schema knows, and no flag or restriction that is risk's alone.
 
-    version, updated_at: of the last version that changed something in here; `customer_*`: in the customer's part. That
-    risk wrote what they may not see would tip off (docs/decisions/0023-versions-of-parts.md).
+    version, updated_at: of the last version that changed something in here, counted in this part; `customer_*`: in the
+    customer's part, 0 and null where that is not there. That risk wrote what they may not see would tip off
+    (docs/decisions/0023-versions-of-parts.md).
     """
-    shared, head = _advisors_part(profile), _head(profile)
-    version, at = _mark(profile, "advisor")
-    customer_version, customer_at = _mark(profile, "customer")
+    advisors, customers = part_mark(profile, "advisor"), part_mark(profile, "customer")
     return {
-        **shared,
-        **head,
-        "version": version,
-        "updated_at": at,
-        "customer_version": customer_version,
-        "customer_as_of": customer_at,
+        **_advisors_part(profile),
+        "customer_id": profile.customer_id,
+        "version": advisors.version,
+        "updated_at": advisors.at,
+        "customer_version": customers.version if customers.there else 0,
+        "customer_as_of": customers.at if customers.there else None,
     }
 
 
+def l3_for_others(profile: CustomerProfileL3 | None) -> Document | None:
+    """`l3_document`, or None where others than risk are given the same as if there were no row."""
+    if profile is None or not part_mark(profile, "advisor").there:
+        return None  # the customer's part is within the advisor's
+    return l3_document(profile)
+
+
 def _advisors_part(profile: CustomerProfileL3) -> Document:
-    shared = shaped(L3Shared, profile.payload)
+    """Both lists are always in it: whether there is one without entries, or one of hidden entries, is risk's alone."""
+    shared = {"schema_version": 1, **shaped(L3Shared, profile.payload)}
     for name in ("flags", "restrictions"):
-        if name in shared:
-            shared[name] = [entry for entry in shared[name] if entry.get("visibility") in ("public", "advisor")]
+        shared[name] = [entry for entry in shared.get(name, ()) if entry.get("visibility") in ("public", "advisor")]
     return shared
 
 
@@ -119,35 +125,80 @@ def _customers_part(advisors: Document) -> list[Document]:
     names = ("code", "value", "text", "since", "until")
     return [
         {name: entry.get(name) for name in names}
-        for entry in advisors.get("restrictions", ())
+        for entry in advisors["restrictions"]
         if entry["visibility"] == "public"
     ]
 
 
-def _mark(profile: CustomerProfileL3, part: str) -> tuple[int, str]:
-    """Of a row from before there were marks: its own."""
-    mark = profile.shown.get(part) if isinstance(profile.shown, dict) else None
-    return (mark["version"], mark["at"]) if mark else (profile.version, rfc3339(profile.updated_at))
+PartName = Literal["advisor", "customer"]
 
 
-def shown_version(profile: CustomerProfileL3, *, to_customer: bool) -> int:
-    """The version that this one is to the reader: the last one that changed something in the reader's part."""
-    return _mark(profile, "customer" if to_customer else "advisor")[0]
+class Mark(NamedTuple):
+    """Where a part of l3 stands. version: how often it has changed, so that nothing else can be told from it.
+    at: since when it is as it is. hash: of the part; "" where it is not there: it has never shown anything, or the
+    profile was deleted. row: the version of the row that last changed it."""
+
+    version: int = 0
+    at: str | None = None
+    hash: str = ""
+    row: int = 0
+
+    @property
+    def there(self) -> bool:
+        return bool(self.hash)
+
+
+def _parts(profile: CustomerProfileL3) -> dict[PartName, tuple[str, bool]]:
+    """Of each part: hash, and whether it shows nothing."""
+    advisors = _advisors_part(profile)
+    customers = _customers_part(advisors)
+    nothing = not any(value not in (None, []) for name, value in advisors.items() if name != "schema_version")
+    return {"advisor": (_digest(advisors), nothing), "customer": (_digest(customers), not customers)}
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(canonical_json(content).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def marks_of(stored: Any) -> dict[str, Mark]:
+    """Of a `shown` column. One from before parts had a count of their own gives none."""
+    found = stored if isinstance(stored, dict) else {}
+    return {name: Mark(**mark) for name, mark in found.items() if isinstance(mark, dict) and "row" in mark}
+
+
+def part_mark(profile: CustomerProfileL3, part: PartName) -> Mark:
+    """Of a row from before there were marks: its own version, where the part shows something."""
+    mark = marks_of(profile.shown).get(part)
+    if mark is not None:
+        return mark
+    digest, nothing = _parts(profile)[part]
+    return Mark() if nothing else Mark(profile.version, rfc3339(profile.updated_at), digest, profile.version)
 
 
 def shown_marks(profile: Profile) -> Document | None:
-    """`shown` as it has to be after this write; None where it stands already, or the layer has none."""
+    """`shown` as it has to be after this write; None where it stands already, or the layer has none.
+
+    A part that shows nothing and was not there is not there now either: whatever risk has written for itself."""
     if not isinstance(profile, CustomerProfileL3):
         return None
-    advisors = _advisors_part(profile)
-    standing = profile.shown if isinstance(profile.shown, dict) else {}
+    standing = marks_of(profile.shown)
     marks: Document = {}
-    for part, content in (("advisor", {**advisors, "schema_version": 1}), ("customer", _customers_part(advisors))):
-        digest = hashlib.sha256(canonical_json(content).encode("utf-8", "surrogatepass")).hexdigest()
-        mark = standing.get(part)
-        same = mark is not None and mark["hash"] == digest
-        marks[part] = mark if same else {"version": profile.version, "at": rfc3339(profile.updated_at), "hash": digest}
-    return None if marks == standing else marks
+    for part, (digest, nothing) in _parts(profile).items():
+        # (A row from before goes on from its own number.)
+        mark = standing.get(part) or Mark(version=profile.version - 1)
+        if (nothing and not mark.there) or mark.hash == digest:
+            marks[part] = mark._asdict()
+        else:
+            marks[part] = Mark(mark.version + 1, rfc3339(profile.updated_at), digest, profile.version)._asdict()
+    return None if marks == profile.shown else marks
+
+
+def marks_of_deletion(shown: Any, *, version: int, at: datetime) -> Document:
+    """`shown` of the version that says that the profile was deleted: the parts that were there changed with it."""
+    return {
+        part: (Mark(mark.version + 1, rfc3339(at), "", version) if mark.there else mark)._asdict()
+        for part, mark in marks_of(shown).items()
+    }
 
 
 def l1_view(document: Document, moment: datetime) -> Document:
@@ -219,9 +270,12 @@ def l3_risk_view(profile: CustomerProfileL3) -> Document:
     return {**{name: stored.get(name) for name in fields}, **_head(profile)}
 
 
-def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: datetime) -> Document:
+def l3_customer_view(
+    customer_id: str, document: Document | None, l1: Mapping[str, Any] | None, moment: datetime
+) -> Document:
     """The customer's part of l3. Never a score, a level, a flag, a reason, or an alert.
 
+    document: of l3, or None; without a part of the customer's it is as if there were none: version 0, as of l1.
     version, as_of: of the last version of l3 that changed something in this part. l1: its document, or None where the
     customer has none.
     """
@@ -229,12 +283,12 @@ def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: d
     status = derived.assessment_status(l1, business_date(moment))
     public = [
         entry
-        for entry in document.get("restrictions", ())
+        for entry in (document or {}).get("restrictions", ())
         if entry["visibility"] == "public" and derived.is_active(entry, moment)
     ]
     return {
-        "customer_id": document["customer_id"],
-        "version": document["customer_version"],
+        "customer_id": customer_id,
+        "version": document["customer_version"] if document else 0,
         "assessment_status": status,
         "assessment_valid_until": l1.get("valid_until"),
         "max_product_risk_level": derived.max_product_risk_level(l1, status, public),
@@ -242,5 +296,5 @@ def l3_customer_view(document: Document, l1: Mapping[str, Any] | None, moment: d
             {"code": entry["code"], "text": entry.get("text"), "until": entry.get("until")} for entry in public
         ],
         "required_steps": derived.required_steps(status, public),
-        "as_of": document["customer_as_of"],
+        "as_of": (document or {}).get("customer_as_of") or l1.get("updated_at"),
     }

@@ -73,7 +73,7 @@ def at_instant(of: Of, as_of: datetime) -> ProfileVersion | None:
         return None if found.deleted else found
     first = of.versions.order_by("version").only("version", "at", "visible_at").first()
     if first is not None and first.version > 1:
-        raise _starts_later(of, first)
+        raise starts_later(of, rfc3339(seen_from(first)), first.version)
     return None
 
 
@@ -87,7 +87,7 @@ def numbered(of: Of, version: int) -> ProfileVersion:
     if found is None:
         first = of.versions.order_by("version").only("version", "at", "visible_at").first()
         if first is not None and 0 < version < first.version:
-            raise _starts_later(of, first)
+            raise starts_later(of, rfc3339(seen_from(first)), first.version)
         raise no_version(of, version)
     if found.deleted:
         raise DomainError("PROFILE_NOT_FOUND", f"version {version} of the {of} is its deletion")
@@ -103,13 +103,12 @@ def seen_from(version: ProfileVersion) -> datetime:
     return version.visible_at or version.at
 
 
-def _starts_later(of: Of, first: ProfileVersion) -> DomainError:
-    earliest = rfc3339(seen_from(first))
+def starts_later(of: Of, earliest: str, version: int) -> DomainError:
     return DomainError(
         "HISTORY_STARTS_LATER",
-        f"what the {of} was before {earliest} is not known: its version {first.version} is the first that was kept",
+        f"what the {of} was before {earliest} is not known: its version {version} is the first that was kept",
         earliest=earliest,
-        earliest_version=first.version,
+        earliest_version=version,
     )
 
 
@@ -155,20 +154,6 @@ class Page:
     next: int | None
 
 
-def page_of_changes(of: Of, *, view: View, limit: int, before_version: int | None) -> Page:
-    """As `page`, of versions in which the view shows a change, and full of them: neither a short page nor `next` tells
-    that there are others. 1 SQL for each 200 versions looked through."""
-    items: list[Entry] = []
-    below: int | None = before_version
-    while len(items) <= limit:
-        found = page(of, view=view, limit=MAX_LIMIT, before_version=below)
-        items += [entry for entry in found.items if entry.changed != [] or entry.deleted]
-        below = found.next
-        if below is None:
-            return Page(items[:limit], items[limit - 1].version if len(items) > limit else None)
-    return Page(items[:limit], items[limit - 1].version)
-
-
 def page(of: Of, *, view: View, limit: int, before_version: int | None) -> Page:
     """1 SQL: one row more than the page has, each with its columns (up to some 150 KiB).
 
@@ -199,8 +184,13 @@ def _changed(version: ProfileVersion, before: ProfileVersion | None, view: View)
     if before is None and version.version > 1:
         return None
     moment = seen_from(version)
-    new = _fields(view(restored(version), moment))
-    old = {} if before is None or before.deleted else _fields(view(restored(before), moment))
+    new = view(restored(version), moment)
+    old = {} if before is None or before.deleted else view(restored(before), moment)
+    return changed_names(new, old)
+
+
+def changed_names(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    new, old = _fields(new), _fields(old)
     return sorted(name for name in {*new, *old} if new.get(name) != old.get(name))
 
 

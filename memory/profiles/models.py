@@ -239,8 +239,9 @@ class CustomerProfileL2(Profile):
 class CustomerProfileL3(Profile):
     """payload: what others may see, entry by entry. internal: risk's alone; no cache ever holds it.
 
-    shown: for the advisor's and the customer's part the version that last changed something in it, its instant, and
-    the part's hash; `recording.record_written` keeps it, whatever way the row was written.
+    shown: of the advisor's and the customer's part (`documents.Mark`) how often it has changed, since when it is as it
+    is, its hash, and the row's version that changed it; `recording.record_written` keeps it, whatever way the row was
+    written.
     """
 
     layer = Layer.L3
@@ -318,7 +319,7 @@ class ProfileVersion(models.Model):
     columns: the row's other columns, those of no reader too. document_hash: SHA-256 of what
     the cache holds of it, before anything is left out for being none of the schema's, and with its own version
     (documents.whole_document).
-    deleted: the profile was deleted as this version; columns and hash are empty.
+    deleted: the profile was deleted as this version; the hash is empty, and so are the columns but for l3's `shown`.
     """
 
     tenant = IdField(_("tenant"), default="default")

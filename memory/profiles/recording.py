@@ -109,7 +109,8 @@ def _last_of(profiles: Sequence[Any]) -> dict[tuple[str, str, str, str], Last]:
 def go_on_numbering(made: Sequence[Profile]) -> None:
     """Rows that were inserted just now and existed before their deletion: they go on from the version they had.
 
-    After the insert, so that whoever deleted the former row has committed. 1 SQL, and 1 for each such row.
+    The parts of l3 go on too. After the insert, so that whoever deleted the former row has committed. 1 SQL, and 1 for
+    each such row, 2 of l3.
     """
     past = _last_of(made)
     for row in made:
@@ -119,7 +120,19 @@ def go_on_numbering(made: Sequence[Profile]) -> None:
         row.version, row.updated_at = max(row.version, last.version + 1), max(row.updated_at, after(last.at))
         ids = {name: getattr(row, name) for name in ("tenant", "customer_id", "advisor_id") if hasattr(row, name)}
         same: models.QuerySet[Any] = models.QuerySet(type(row)).filter(**ids)
-        same.update(version=row.version, updated_at=row.updated_at)
+        columns: dict[str, Any] = {"version": row.version, "updated_at": row.updated_at}
+        if hasattr(row, "shown"):
+            row.shown = columns["shown"] = _last_shown(row, last.version)
+        same.update(**columns)
+
+
+def _last_shown(profile: Any, version: int) -> Any:
+    """What the newest version says of the parts of l3. 1 SQL."""
+    from memory.profiles.models import ProfileVersion
+
+    tenant, layer, customer_id, _advisor = _key(profile)
+    same = ProfileVersion.objects.filter(tenant=tenant, layer=layer, customer_id=customer_id, version=version)
+    return (same.values_list("columns", flat=True).first() or {}).get("shown", {})
 
 
 # --- versions -----------------------------------------------------------------------------------------------------
@@ -256,11 +269,12 @@ def on_deleted(sender: type[models.Model], instance: Any, **_: Any) -> None:
 
 
 def _record_deleted(profiles: Sequence[Profile]) -> None:
-    """The rows are gone and their locks held, so the newest version that is there was theirs.
+    """The rows are gone and their locks held, so the newest version that is there was theirs. 1 SQL more for each l3.
 
     Of one whose last version says already that it was deleted (two deleted it at once) there is nothing to tell, and
     of one without any history (erased) nothing may be.
     """
+    from memory.profiles.documents import marks_of_deletion
     from memory.profiles.models import ProfileVersion
 
     author = current_author()
@@ -273,14 +287,19 @@ def _record_deleted(profiles: Sequence[Profile]) -> None:
         if last is None or last.deleted:
             others.append(profile)
             continue
+        version, at = last.version + 1, after(last.at)
+        columns = {}
+        if hasattr(profile, "shown"):
+            columns["shown"] = marks_of_deletion(_last_shown(profile, last.version), version=version, at=at)
         versions.append(
             ProfileVersion(
                 tenant=tenant,
                 layer=layer,
                 customer_id=customer_id,
                 advisor_id=advisor_id,
-                version=last.version + 1,
-                at=after(last.at),
+                version=version,
+                at=at,
+                columns=columns,
                 author=author.name,
                 agent=author.agent,
                 trace_id=current_trace_id(),

@@ -55,7 +55,7 @@ def shown(pks: Sequence[int], before: datetime) -> Collection[int]:
     then = ProfileVersion.objects.filter(layer=Layer.L3, tenant__in=tenants, customer_id__in=customers)
     then = then.filter(visible_at__lt=before).exclude(_newer(before))
     named = {
-        (tenant, customer, part.get("version"))
+        (tenant, customer, part.get("row", part.get("version")))
         for tenant, customer, kept_columns in then.values_list("tenant", "customer_id", "columns")
         for part in dict(kept_columns.get("shown") or {}).values()
         if isinstance(part, dict)

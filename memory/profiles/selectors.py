@@ -30,7 +30,7 @@ from config.base.errors import DomainError
 from guard.access.models import Agent
 from guard.access.services import Caller
 from memory.core.window import CoreUnavailable
-from memory.profiles import cache, documents, history, keys, policies
+from memory.profiles import cache, documents, history, keys, parts, policies
 from memory.profiles.cache import Part
 from memory.profiles.core_sync import is_due, sync_l1_from_core, was_asked
 from memory.profiles.documents import Document
@@ -131,43 +131,61 @@ def read_l3(
 
     An analyst, where the setting ANALYST_READS_PROFILES lets one read, gets the advisor's part masked.
 
-    at, as_of, errors: as in `read_l1`. version: of l3; the customer's part follows from l1 as it was beside it.
+    at, as_of, errors: as in `read_l1`. version: of l3 (of the reader's part of it); the customer's part follows from l1
+    as it was beside it. An advisor is told PROFILE_NOT_FOUND until risk has written something that advisors may see;
+    the customer's part is there from the beginning, with version 0.
     """
     policies.may_l3(caller, "read", customer_id=customer_id)
+    of = Of(caller.tenant, Layer.L3, customer_id)
     if as_of is not None or version is not None:
-        past, moment = _past(Of(caller.tenant, Layer.L3, customer_id), as_of, version)
-        row = history.row_of(past)
-        if version is not None and caller.agent != Agent.RISK:
-            _refuse_unseen(caller, row, past.version)
-        l1 = None
-        if caller.agent == Agent.CUSTOMER:
-            beside = history.at_instant(Of(caller.tenant, Layer.L1, customer_id), moment)
-            l1 = _past_l1(beside) if beside else None
-        return _l3_shown(caller, row, l1, moment)
-    missing = f"no l3 profile of customer {customer_id!r}"
+        return _past_l3(caller, of, as_of, version)
+    missing = f"no {of}"
     if caller.agent == Agent.RISK:
-        slot = cache.Slot(caller.tenant, Layer.L3.value, customer_id)
         whole = _read_row(CustomerProfileL3, tenant=caller.tenant, customer_id=customer_id)
-        settle_served(slot, whole)
+        settle_served(of.slot, whole)
         if whole is None:
             raise DomainError("PROFILE_NOT_FOUND", missing)
         return documents.l3_risk_view(whole)
     if caller.agent == Agent.CUSTOMER:
-        l3, beside_it = _through([_l3(caller.tenant, customer_id), _l1(caller.tenant, customer_id)])
-        document = _there(l3, missing)
+        document, beside_it = _through([_l3(caller.tenant, customer_id), _l1(caller.tenant, customer_id)])
         if isinstance(beside_it, CoreUnavailable):
             raise beside_it  # steps and levels follow from the assessment, and nobody knows whether there is one
-        return documents.l3_customer_view(document, beside_it, at or now())
+        assert not isinstance(document, CoreUnavailable)
+        return documents.l3_customer_view(customer_id, document, beside_it, at or now())
     [l3] = _through([_l3(caller.tenant, customer_id)])
     view = documents.l3_advisor_view(_there(l3, missing))
     return documents.masked(view) if caller.agent == Agent.ANALYST else view
 
 
-def _refuse_unseen(caller: Caller, row: Profile, version: int) -> None:
-    """Of a version that changed nothing for this reader there is nothing: not even that it was written."""
-    assert isinstance(row, CustomerProfileL3)
-    if documents.shown_version(row, to_customer=caller.agent == Agent.CUSTOMER) != version:
-        raise history.no_version(Of(row.tenant, Layer.L3, row.customer_id), version)
+def _past_l3(caller: Caller, of: Of, as_of: datetime | None, version: int | None) -> Document:
+    if caller.agent == Agent.RISK:
+        past, moment = _past(of, as_of, version)
+        return _l3_shown(caller, history.row_of(past), None, moment)
+    part = _part_of(caller)
+    row: CustomerProfileL3 | None
+    if as_of is not None:
+        history.refuse_future(as_of)
+    if version == 0 and caller.agent == Agent.CUSTOMER:
+        row, moment = None, as_of or now()  # what it was before its first version
+    elif version is not None:
+        row, written, seen = parts.numbered(of, part, version)
+        if as_of is not None and as_of < written:
+            raise _came_later(version, written)
+        moment = as_of or seen
+    else:
+        assert as_of is not None
+        row, moment = parts.at_instant(of, part, as_of), as_of
+    if caller.agent == Agent.CUSTOMER:
+        beside = history.at_instant(Of(of.tenant, Layer.L1, of.customer_id), moment)
+        document = documents.l3_document(row) if row else None
+        return documents.l3_customer_view(of.customer_id, document, _past_l1(beside) if beside else None, moment)
+    if row is None:
+        raise _none_then(of, moment)
+    return _l3_shown(caller, row, None, moment)
+
+
+def _part_of(caller: Caller) -> documents.PartName:
+    return "customer" if caller.agent == Agent.CUSTOMER else "advisor"
 
 
 def _l3_shown(caller: Caller, row: Profile, l1: Document | None, moment: datetime) -> Document:
@@ -175,9 +193,10 @@ def _l3_shown(caller: Caller, row: Profile, l1: Document | None, moment: datetim
     assert isinstance(row, CustomerProfileL3)
     if caller.agent == Agent.RISK:
         return documents.l3_risk_view(row)
+    document = documents.l3_document(row)
     if caller.agent == Agent.CUSTOMER:
-        return documents.l3_customer_view(documents.l3_document(row), l1, moment)
-    view = documents.l3_advisor_view(documents.l3_document(row))
+        return documents.l3_customer_view(row.customer_id, document, l1, moment)
+    view = documents.l3_advisor_view(document)
     return documents.masked(view) if caller.agent == Agent.ANALYST else view
 
 
@@ -192,12 +211,20 @@ def _past(of: Of, as_of: datetime | None, version: int | None) -> tuple[ProfileV
         assert as_of is not None
         found = history.at_instant(of, as_of)
         if found is None:
-            raise DomainError("PROFILE_NOT_FOUND", f"there was no {of} at {rfc3339(as_of)}")
+            raise _none_then(of, as_of)
         return found, as_of
     found = history.numbered(of, version)
     if as_of is not None and as_of < found.at:
-        raise DomainError("INVALID_REQUEST", f"version {version} came at {rfc3339(found.at)}, after as_of")
+        raise _came_later(version, found.at)
     return found, as_of or history.seen_from(found)
+
+
+def _none_then(of: Of, as_of: datetime) -> DomainError:
+    return DomainError("PROFILE_NOT_FOUND", f"there was no {of} at {rfc3339(as_of)}")
+
+
+def _came_later(version: int, at: datetime) -> DomainError:
+    return DomainError("INVALID_REQUEST", f"version {version} came at {rfc3339(at)}, after as_of")
 
 
 def _past_l1(version: ProfileVersion) -> Document:
@@ -257,10 +284,14 @@ def versions_l3(
 def _versions(caller: Caller, of: Of, view: history.View, limit: int, before_version: int | None) -> history.Page:
     if not history.MIN_LIMIT <= limit <= history.MAX_LIMIT:
         raise DomainError("INVALID_REQUEST", f"limit is {history.MIN_LIMIT} to {history.MAX_LIMIT}")
-    told_all = caller.agent == Agent.RISK or of.layer != Layer.L3
-    look = history.page if told_all else history.page_of_changes
-    found = look(of, view=view, limit=limit, before_version=before_version)
-    if told_all and caller.agent != Agent.ANALYST:
+    if caller.agent != Agent.RISK and of.layer == Layer.L3:
+        part = _part_of(caller)
+        found = parts.page(of, part, view=view, limit=limit, before_version=before_version)
+        if not found.items and before_version is None and part != "customer":  # the customer's is always there
+            raise DomainError("PROFILE_NOT_FOUND", f"there has never been a {of}")
+        return found
+    found = history.page(of, view=view, limit=limit, before_version=before_version)
+    if caller.agent != Agent.ANALYST:
         return found
     return replace(found, items=[replace(entry, author="", agent="", trace_id="") for entry in found.items])
 
@@ -386,6 +417,6 @@ def _l3(tenant: str, customer_id: str) -> tuple[cache.Slot, Loader]:
 
     def load() -> Loaded:
         row = _read_row(CustomerProfileL3, tenant=tenant, customer_id=customer_id)
-        return Loaded(documents.l3_document(row) if row else None, keep=settle_served(slot, row))
+        return Loaded(documents.l3_for_others(row), keep=settle_served(slot, row))
 
     return slot, load

@@ -66,10 +66,10 @@ class _Head(BaseModel):
 
 
 class _Customers(BaseModel):
-    """What l3 has for the customer's part."""
+    """What l3 has for the customer's part: 0 and null where that is not there."""
 
-    customer_version: Annotated[int, Field(strict=True, ge=1)]
-    customer_as_of: Instant
+    customer_version: Annotated[int, Field(strict=True, ge=0)]
+    customer_as_of: Instant | None
 
 
 class _Own(BaseModel):

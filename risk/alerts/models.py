@@ -368,6 +368,8 @@ class AlertOutbox(models.Model):
 
     kind `alert`: `event` is the exact payload of risk:pub:alert. kind `update`: alert_id, status, assignee, level,
     version. seq: stamped per tenant by the publisher alone, after the commit, so that a resume never skips one.
+    set_aside_at, set_aside_for: the row is damaged, so its number is told without it (a `void` frame); why, in words
+    that hold nothing of the row. resent_at: the alert was told again since, as a later event.
     """
 
     class Kind(models.TextChoices):
@@ -381,6 +383,9 @@ class AlertOutbox(models.Model):
     event = CanonicalJSONField(default=dict)
     created_at = models.DateTimeField(default=now)
     published_at = models.DateTimeField(null=True, blank=True)
+    set_aside_at = models.DateTimeField(null=True, blank=True)
+    set_aside_for = models.CharField(max_length=200, blank=True, default="")
+    resent_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         app_label = "risk"
@@ -392,6 +397,8 @@ class AlertOutbox(models.Model):
         indexes = [
             # the publisher: what is not sent yet
             models.Index(fields=["published_at", "id"], name="alert_outbox_unsent"),
+            # the checks, and publish_outbox --retry: what is set aside (few of all rows)
+            models.Index(fields=["set_aside_at"], name="alert_outbox_set_aside"),
         ]
 
     def __str__(self) -> str:

@@ -55,10 +55,11 @@ def write_after_alert(
     """Brings the l3 of the alert's customer up to date. Open and confirmed alerts count.
 
     risk_score, risk_level: of the highest alert, from live hits of rules that may be told. open_alerts, reasons:
-    theirs, for risk alone. flags, restrictions: as `write_l3` takes them; one replaces that of the same code, others
-    stay, and none are added but for a confirmed alert: an open one moves the score only.
+    theirs, for risk alone. flags, restrictions: as `write_l3` takes them; one replaces that of the same code (one of
+    visibility risk only one that was risk's alone too, so that nothing goes from others' eyes), others stay, and none
+    are added but for a confirmed alert: an open one moves the score only.
     Whatever follows from an alert of RISK-003 or RISK-004 alone is for risk's eyes: flags and restrictions that others
-    would see are refused.
+    would see are refused, and score and level, which advisors see, stay as they are, out of date too.
     Idempotent: what stands there already is no new version. Two at once end with both.
 
     Errors: AUTH_403_SCOPE; ALERT_NOT_FOUND, also for an alert about an advisor or about data; NEEDS_CONFIRMED_ALERT;
@@ -139,34 +140,44 @@ def _answer(alert: RiskAlert, written: Written, after: Mapping[str, Any]) -> Wri
         of_customer = RiskAlert.objects.filter(tenant=alert.tenant, customer_id=alert.customer_id)
         if of_customer.filter(confirmed_at__isnull=False).exists():
             counting = []
-    return WrittenAfter(alert.customer_id, written, after["risk_score"], after["risk_level"], counting)
+    score = after.get("risk_score") or 0
+    return WrittenAfter(alert.customer_id, written, score, after.get("risk_level") or band(score), counting)
 
 
 def _standing(alert: RiskAlert) -> dict[str, Any]:
-    """What the customer's alerts say together. Two queries."""
+    """What the customer's alerts say together; after an alert that may not be told, only what risk alone sees.
+
+    Two queries, or one."""
     counting = list(
         RiskAlert.objects.filter(tenant=alert.tenant, customer_id=alert.customer_id)
         .filter(Q(status__in=OPEN) | Q(status=AlertStatus.CONFIRMED))
         .filter(alert_type__in=(AlertType.EVENT, AlertType.REPORT))
         .order_by("-opened_at", "-alert_id")[:_MAX_ALERTS]
     )
+    internal: dict[str, Any] = {
+        "open_alerts": sorted(row.alert_id for row in counting if row.status in OPEN),
+        "reasons": sorted({subtype for row in counting for subtype in row.subtypes}),
+    }
+    if not may_be_told(alert.alert_type, alert.rule_ids):
+        return internal
     hits: dict[str, list[tuple[str, int]]] = {}
     rows = RiskAlertHit.objects.filter(alert__in=counting, state=HitState.LIVE).exclude(rule_id__in=UNTOLD_RULES)
     for alert_id, rule_id, score in rows.order_by().values_list("alert_id", "rule_id", "score"):
         hits.setdefault(alert_id, []).append((rule_id, score))
     score = max((alert_score(found) for found in hits.values()), default=0)
-    reasons = sorted({subtype for row in counting for subtype in row.subtypes})
-    return {
-        "risk_score": score,
-        "risk_level": band(score),
-        "open_alerts": sorted(row.alert_id for row in counting if row.status in OPEN),
-        "reasons": reasons,
-    }
+    return {**internal, "risk_score": score, "risk_level": band(score)}
 
 
 def _merged(name: str, before: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
     if not entries:
         return {}
+
+    def is_hidden(entry: Entry) -> bool:
+        return entry.get("visibility", "risk") == "risk"
+
     codes = {entry.get("code") for entry in entries}
-    kept = [entry for entry in before.get(name) or () if entry.get("code") not in codes]
+    shown = {entry.get("code") for entry in entries if not is_hidden(entry)}
+    kept = [
+        entry for entry in before.get(name) or () if entry.get("code") not in (codes if is_hidden(entry) else shown)
+    ]
     return {name: [*kept, *(dict(entry) for entry in entries)]}

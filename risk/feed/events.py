@@ -5,11 +5,12 @@ Payloads are declared here and closed: a field that is not named never leaves My
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.db import transaction
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from config.base.trace import current_trace_id
 from guard.access.masking import mask
@@ -17,15 +18,20 @@ from guard.access.roles import RISK_MANAGER, RISK_OFFICER
 from risk.alerts.models import AlertOutbox, AlertType, RiskAlert
 from risk.feed.nudge import nudge_publisher
 
+MAX_EVENT = 65_536  # characters of an event's JSON; ours have some hundred
+
+AlertId = Annotated[str, Field(min_length=1, max_length=64)]
+
 
 class AlertPayload(BaseModel):
     """What `risk:pub:alert` carries. The last two are left out when empty."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    alert_id: str
+    alert_id: AlertId
     alert_type: Literal["event", "report", "pattern"]
-    customer_id_mask: str  # of `pattern` alerts: the advisor's id, masked
+    # Of `pattern` alerts: the advisor's id, masked. (guard.access.masking: an id that is whole is none of these.)
+    customer_id_mask: Annotated[str, Field(pattern=r"^(?:.{0,2}\*\*\*.?)?$")]
     risk_score: int = Field(ge=0, le=100)
     trace_id: str
     notify_role: list[str]
@@ -45,7 +51,7 @@ class UpdateEvent(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    alert_id: str
+    alert_id: AlertId
     status: str
     assignee: str | None
     level: str | None
@@ -119,6 +125,50 @@ def tell_update(alert: RiskAlert) -> None:
 
 def _row(alert: RiskAlert, kind: str, event: dict[str, Any]) -> AlertOutbox:
     return AlertOutbox(tenant=alert.tenant, kind=kind, alert_id=alert.alert_id, event=event)
+
+
+class Damaged(Exception):
+    """An outbox row holds something else than an event. Its text says what, with nothing of what is there."""
+
+
+def sound_event(kind: str, raw: str | None) -> dict[str, Any]:
+    """The event of a row, from the column's text, as it may be sent. Errors: Damaged."""
+    if kind not in AlertOutbox.Kind.values:
+        raise Damaged("kind is neither alert nor update")
+    if raw is None or len(raw) > MAX_EVENT:
+        raise Damaged(f"event has more than {MAX_EVENT} characters" if raw else "event is null")
+    try:
+        stored = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Damaged("event is no JSON") from None
+    schema = AlertPayload if kind == AlertOutbox.Kind.ALERT else UpdateEvent
+    if not isinstance(stored, dict):
+        raise Damaged("event is no object")
+    try:
+        event = schema.model_validate(stored, strict=True)
+    except (ValidationError, RecursionError) as error:
+        raise Damaged(_faults(error, schema)) from None
+    body = event.wire() if isinstance(event, AlertPayload) else event.model_dump()
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Damaged("event holds half of a surrogate pair") from None
+    return body
+
+
+def _faults(error: Exception, schema: type[BaseModel]) -> str:
+    """Names of declared fields and kinds of faults alone: what else stands there may be anything."""
+    if not isinstance(error, ValidationError):
+        return "event is nested too deep"
+    found = set()
+    for fault in error.errors(include_input=False, include_context=False, include_url=False):
+        name = fault["loc"][0] if fault["loc"] else ""
+        found.add(f"{name if name in schema.model_fields else 'a field that is not declared'}: {fault['type']}")
+    return "; ".join(sorted(found))[:200]
+
+
+# In place of an event that is set aside: its number is told, so that none is missing, and nothing else.
+VOID: dict[str, Any] = {"type": "void"}
 
 
 def frame(kind: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ninja import Router, Schema
 
 from config.base.clock import rfc3339
 from config.base.fields import canonical_json
-from guard.access.http import AgentAuth, caller_of
+from guard.access.http import AgentAuth, caller_of, refuse_body
 from risk.alerts.models import RiskAlertHit
 from risk.alerts.services import SettleResult
 from risk.rules import evaluating
@@ -64,6 +64,7 @@ def evaluate(request: HttpRequest, trade_id: str) -> HttpResponse:
     stands under its first trade. `data_quality`: facts that it lacks. `changed`: counts of what was new, revised,
     withdrawn, cancelled or superseded, and of alerts opened and joined; all 0 where it was evaluated before. 404
     TRADE_NOT_FOUND where the core has no such trade. No body."""
+    refuse_body(request)
     found = evaluating.evaluate_trade(tenant=caller_of(request).tenant, trade_id=trade_id)
     answer = {
         "trade_id": found.trade_id,

@@ -36,7 +36,7 @@ def test_all_is_well(client: Client, own_redis_server: RedisServer) -> None:
     status, body = ready(client)
     assert (status, body["status"], body["reasons"]) == (200, "ready", [])
     assert set(body["checks"]) == {"database", "audit_triggers", "audit_rows", "redis", "worker_lag", "outbox_lag"} | {
-        "audit_seals", "audit_losses",
+        "outbox_set_aside", "audit_seals", "audit_losses", "rule_figures",
     }  # fmt: skip
     assert body["warnings"] == []
     assert client.get("/health/live").content == b"ok"
@@ -98,6 +98,17 @@ def test_an_event_that_waits_too_long(client: Client, own_redis_server: RedisSer
         )
     )
     assert 99 <= lag < 130
+
+
+def test_an_event_that_is_set_aside_is_a_warning(client: Client, own_redis_server: RedisServer) -> None:
+    AlertOutbox.objects.create(kind="update", published_at=now(), seq=1, set_aside_at=now(), set_aside_for="no JSON")
+    AlertOutbox.objects.create(kind="update", published_at=now(), seq=2, set_aside_at=now(), resent_at=now())
+    status, body = ready(client)
+    assert (status, [warning.split(":")[0] for warning in body["warnings"]]) == (200, ["outbox_set_aside"])
+    assert "xinghuo_outbox_set_aside_rows 1.0" in client.get("/metrics").content.decode()
+    out = StringIO()
+    call_command("doctor", stdout=out)
+    assert "publish_outbox --retry" in out.getvalue()
 
 
 def test_an_audit_log_that_can_be_changed(client: Client, own_redis_server: RedisServer) -> None:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
-from guard.access.http import AgentAuth, Policy, caller_of
+from guard.access.http import AgentAuth, Policy, caller_of, refuse_body
 from guard.access.matrix import Action
 from guard.access.services import Caller
 from guard.idempotency.http import checked_on_replay
@@ -128,6 +128,7 @@ def revise(request: HttpRequest, draft_id: str, body: ContentIn) -> HttpResponse
 
 @router.post("/drafts/{draft_id}/submit", auth=AgentAuth(_change), summary="Submit it", description=_CHANGES)
 def submit(request: HttpRequest, draft_id: str) -> HttpResponse:
+    refuse_body(request)
     return _answer(services.submit_draft(caller=caller_of(request), draft_id=draft_id, version=_version(request)))
 
 

@@ -73,7 +73,9 @@ def _everything_exists() -> None:
     make_assignment(LIN, BOB)
     for customer_id in (ALICE, BOB):
         CustomerProfileL1.objects.create(customer_id=customer_id)
-        CustomerProfileL3.objects.create(customer_id=customer_id)
+        CustomerProfileL3.objects.create(
+            customer_id=customer_id, payload={"restrictions": [{"code": "no_complex", "visibility": "public"}]}
+        )
         for advisor_id in (WEI, LIN):
             CustomerProfileL2.objects.create(customer_id=customer_id, advisor_id=advisor_id)
 

@@ -71,7 +71,7 @@ def test_the_customers_part_of_l3_is_not_made_up(away: Away) -> None:
     make_core_customer()
     make_assessment()
     away(True)
-    assert code_of(read_l3) == "PROFILE_NOT_FOUND"  # l3 is ours: that there is none is known
+    assert code_of(read_l3) == "CORE_UNAVAILABLE"  # with a row of l3 and without one alike
     CustomerProfileL3.objects.create(customer_id=ALICE, payload={"schema_version": 1, "risk_score": 1})
     assert code_of(read_l3) == "CORE_UNAVAILABLE"
     # Whoever needs nothing of the core is answered.

@@ -252,7 +252,7 @@ def test_the_same_of_l2_and_l3() -> None:
         Part.NONE
     }
     CustomerProfileL2.objects.create(customer_id=ALICE, advisor_id=WEI)
-    CustomerProfileL3.objects.create(customer_id=ALICE)
+    CustomerProfileL3.objects.create(customer_id=ALICE, payload={"risk_score": 1})
     assert (read_l2()["version"], read_l3()["version"]) == (1, 1)
 
 
@@ -338,7 +338,9 @@ WRITES: dict[str, Callable[[], Any]] = {
         [changed(CustomerProfileL3.objects.create(customer_id=ALICE))], ["payload", "internal"]
     ),
     "delete and again": lambda: (l3().save(), CustomerProfileL3.objects.all().delete(), l3().save()),
-    "without its DEL": lambda: (CustomerProfileL3.objects.create(customer_id=ALICE), read_as_all(), l3_without_del()),
+    "without its DEL": lambda: (
+        CustomerProfileL3.objects.create(customer_id=ALICE, payload={"risk_score": 1}), read_as_all(), l3_without_del(),
+    ),
 }  # fmt: skip
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
 from memory.profiles import selectors
 from memory.profiles.models import CustomerProfileL3
 from memory.profiles.services import write_l3
 from risk.alerts.models import RiskAlert
 from risk.alerts.profile import write_after_alert
-from tests.memory.profiles.helpers import make_caller
+from tests.memory.profiles.helpers import make_agent, make_assignment, make_caller
 from tests.risk.alerts.people import DAY, make_hit, make_person, settle, the_alert
 from tests.risk.alerts.test_officers import at_once, judge
 
@@ -79,6 +81,43 @@ def test_what_may_not_be_told_moves_no_score_that_others_see() -> None:
     assert "structuring" in row.internal["reasons"]
     assert len(row.internal["open_alerts"]) == 2
     assert "structuring" not in str(row.payload)
+
+
+@pytest.mark.parametrize("rule", ["RISK-003", "RISK-004"])
+def test_what_may_not_be_told_is_written_and_nobody_else_can_tell(rule: str) -> None:
+    """Byte for byte the same for customer and advisor: no profile before, or one with a score that is out of date."""
+    make_assignment(customer_id=CUSTOMER)
+    agents = [make_agent("customer", CUSTOMER), make_agent("advisor")]
+    url = f"/profiles/l3/{CUSTOMER}"
+
+    def seen() -> list[tuple[int, bytes]]:
+        found = []
+        for agent in agents:
+            for path in (url, f"{url}/versions", f"{url}?version=1", f"{url}?as_of={quote(rfc3339(now()))}"):
+                answer = agent.get(path)
+                body = answer.content if answer.status_code == 200 else answer.json()["code"].encode()
+                found.append((answer.status_code, body))
+        return found
+
+    before = seen()
+    settle(make_hit(rule=rule, score=60, subtypes=("structuring",)))
+    hidden = the_alert()
+    assert seen() == before
+    assert written(hidden) == 1
+    assert seen() == before
+    assert CustomerProfileL3.objects.get().internal["open_alerts"] == [hidden.alert_id]
+    judge(hidden, make_person("alice"), "confirmed", "C01")
+    written(hidden, flags=[{"code": "watch"}], restrictions=[{"code": "no_complex"}])
+    assert seen() == before
+    # A score that the next told alert would bring down stays until then: the hidden one moves nothing.
+    write_l3(
+        caller=make_caller("risk"), customer_id=CUSTOMER,
+        payload={"risk_score": 45, "risk_level": "medium", "flags": [{"code": "watch", "visibility": "advisor"}]},
+    )  # fmt: skip
+    before = seen()
+    written(hidden)
+    written(hidden, flags=[{"code": "watch", "since": "2026-01-01"}])
+    assert seen() == before
 
 
 def test_a_false_positive_takes_its_score_back() -> None:

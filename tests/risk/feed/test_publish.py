@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -21,6 +23,8 @@ from risk.alerts.models import AlertOutbox, EscalationLevel, RiskAlert
 from risk.alerts.services import claim, sweep
 from risk.feed import nudge, services
 from risk.feed.events import tell_alert, tell_update
+from risk.feed.keys import PUB_ALERT
+from risk.feed.selectors import frames_after, set_aside
 from risk.feed.services import publish
 from tests.risk.alerts.people import DAY, make_hit, make_person, settle, the_alert
 
@@ -358,4 +362,181 @@ def test_sending_to_a_dead_broker_does_not_raise(monkeypatch) -> None:
 def test_a_failing_delivery_is_named(own_redis_server) -> None:
     own_redis_server.kill()
     with pytest.raises(RedisUnavailable):
-        services.deliver(base_redis.state(), [AlertOutbox(tenant="default", seq=1, kind="update", event={})])
+        services.deliver(base_redis.state(), [services.Outgoing(1, "default", 1, "update")])
+
+
+# --- damaged rows ---------------------------------------------------------------------------------------------------
+
+GOOD: dict[str, Any] = {
+    "alert_id": "A-1", "alert_type": "event", "customer_id_mask": "C0***7", "risk_score": 60, "trace_id": "a" * 32,
+    "notify_role": ["risk_officer"],
+}  # fmt: skip
+UPDATE: dict[str, Any] = {"alert_id": "A-1", "status": "pending", "assignee": None, "level": None, "version": 2}
+DAMAGE: dict[str, tuple[str, str]] = {
+    "no JSON": ("alert", "{"),
+    "null": ("alert", "null"),
+    "a list": ("alert", "[1]"),
+    "a text": ("update", '"C0000017"'),
+    "nested": ("update", "[" * 50_000),
+    "long": ("update", json.dumps({**UPDATE, "status": "x" * 70_000})),
+    "a field more": ("alert", json.dumps({**GOOD, "customer_id": "C0000017"})),
+    "a field more of an update": ("update", json.dumps({**UPDATE, "customer_id": "C0000017"})),
+    "a field less": ("alert", json.dumps({"alert_id": "A-1"})),
+    "an id that is whole": ("alert", json.dumps({**GOOD, "customer_id_mask": "C0000017"})),
+    "a number as text": ("alert", json.dumps({**GOOD, "risk_score": "60"})),
+    "no number": ("alert", json.dumps({**GOOD, "risk_score": float("nan")})),
+    "half a pair": ("update", json.dumps({**UPDATE, "status": "\ud800"})),
+    "a field of the frame's": ("update", json.dumps({**UPDATE, "type": "reset"})),
+    "a kind that is none": ("zzz", json.dumps(GOOD)),
+}
+
+
+def damage(pk: int, kind: str, raw: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE alert_outbox SET event = %s, kind = %s WHERE id = %s", [raw, kind, pk])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_row_is_set_aside_and_the_others_go_on(own_redis_prefix: str, what: str, caplog: Any) -> None:
+    alerts, feed = f"{own_redis_prefix}:risk:pub:alert", f"{own_redis_prefix}:risk:pub:feed"
+    settle(make_hit())
+    alert = the_alert()
+    with transaction.atomic():
+        tell_update(alert)
+    bad = AlertOutbox.objects.order_by("id").values_list("pk", flat=True)[0]
+    damage(bad, *DAMAGE[what])
+    other = RiskAlert(**{f.attname: getattr(alert, f.attname) for f in alert._meta.concrete_fields if not f.generated})
+    other.tenant = "t2"
+    with transaction.atomic():
+        tell_alert(other)
+    listener = Listener(alerts, feed, PUB_ALERT("t2"))
+
+    assert publish() == services.PublishResult(stamped=3, published=2, set_aside=1)
+    assert publish() == services.PublishResult(), "it is dealt with"
+
+    heard = listener.heard()
+    fed = [body for channel, body in heard if channel == feed and body["tenant"] == "default"]
+    assert [(body["seq"], body["event"]["type"]) for body in fed] == [(1, "void"), (2, "update")]
+    assert fed[0]["event"] == {"type": "void"}
+    assert [set(body) - {"alert_subtype"} for channel, body in heard if channel != feed] == [PAYLOAD], "t2's"
+    frames = frames_after(tenant="default", after=0)
+    assert [(frame["seq"], frame["type"]) for frame in frames] == [(1, "void"), (2, "update")]
+    assert frames[0] == {"type": "void", "seq": 1}
+    stored = set_aside().values("pk", "set_aside_for").get()
+    assert stored["pk"] == bad
+    assert stored["set_aside_for"]
+    assert "C0000017" not in stored["set_aside_for"] + caplog.text
+    assert f"row {bad} of the outbox is set aside" in caplog.text
+
+
+@pytest.mark.django_db
+def test_what_was_set_aside_is_told_again_as_the_alert_now_stands(capsys: Any) -> None:
+    settle(make_hit())
+    settle(make_hit("T2", customer="C2"))
+    gone, bad = AlertOutbox.objects.order_by("id")
+    for row in (gone, bad):
+        damage(row.pk, "alert", "{")
+    AlertOutbox.objects.filter(pk=gone.pk).update(alert_id="none-such")
+    with pytest.raises(SystemExit):
+        call_command("publish_outbox")
+    assert "2 rows are damaged" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call_command("publish_outbox", "--retry", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["resent"], told["unknown"], told["published"], told["left_aside"]) == (1, 1, 1, 1)
+    frames = frames_after(tenant="default", after=0)
+    assert [(frame["seq"], frame["type"]) for frame in frames] == [(1, "void"), (2, "void"), (3, "alert")]
+    assert frames[2]["alert"]["alert_id"] == bad.alert_id
+    assert services.resend_set_aside() == services.Resent(unknown=1), "once"
+
+
+@pytest.mark.django_db
+def test_what_is_damaged_after_it_was_sent_stops_no_replay() -> None:
+    settle(make_hit())
+    settle(make_hit("T2", customer="C2"))
+    assert publish().published == 2
+    damage(AlertOutbox.objects.order_by("id").values_list("pk", flat=True)[0], "alert", "{")
+    assert [frame["type"] for frame in frames_after(tenant="default", after=0)] == ["void", "alert"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_publisher_that_hangs_in_one_tenant_keeps_no_other_waiting(own_redis_prefix: str) -> None:
+    if not connection.features.has_select_for_update_skip_locked:
+        pytest.skip("this database locks no rows")
+    settle(make_hit())
+    alert = the_alert()
+    alert.tenant = "t2"
+    with transaction.atomic():
+        tell_alert(alert)
+    publish()
+    alert.tenant = "default"
+    for tenant in ("default", "t2"):
+        alert.tenant = tenant
+        with transaction.atomic():
+            tell_update(alert)
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            services._lock_head("default")
+            locked.set()
+            go_on.wait(10)
+        connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    locked.wait(10)
+    start = time.monotonic()
+    result = publish()
+    took = time.monotonic() - start
+    go_on.set()
+    thread.join(10)
+    assert (result.published, result.busy, result.failed) == (1, 1, 0)
+    assert took < 2
+    assert list(AlertOutbox.objects.filter(published_at=None).values_list("tenant", flat=True)) == ["default"]
+    assert publish().published == 1
+
+
+@pytest.mark.django_db
+def test_a_tenant_that_fails_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(make_hit())
+    alert = the_alert()
+    alert.tenant = "t2"
+    with transaction.atomic():
+        tell_alert(alert)
+    really = services.stamp
+
+    def stamp(*, tenant: str) -> int:
+        if tenant == "default":
+            raise KeyError("a fault of ours")
+        return really(tenant=tenant)
+
+    monkeypatch.setattr(services, "stamp", stamp)
+    assert publish() == services.PublishResult(stamped=1, published=1, failed=1)
+
+
+def test_a_process_that_ends_sends_its_nudge_first() -> None:
+    """And ends in bounded time where the broker takes nothing."""
+    code = (
+        "import time\nfrom risk.feed import nudge\n"
+        "def send():\n    time.sleep({})\n    print('sent', flush=True)\n    return True\n"
+        "nudge.send = send\nnudge.nudge_publisher()\n"
+    )
+    for slow, said in ((0.3, "sent\n"), (30, "")):
+        start = time.monotonic()
+        ended = subprocess.run([sys.executable, "-c", code.format(slow)], capture_output=True, text=True, check=True)
+        assert ended.stdout == said
+        assert time.monotonic() - start < 15
+
+
+def test_the_poll_leaves_a_margin_where_the_nudge_is_lost(settings: Any) -> None:
+    assert settings.CELERY_BEAT_SCHEDULE["publish-outbox"]["schedule"] <= 0.5
+
+
+@pytest.mark.django_db
+def test_a_look_that_finds_nothing_is_one_query(django_assert_num_queries: Any) -> None:
+    settle(make_hit())
+    publish()
+    with django_assert_num_queries(1):
+        publish()

@@ -367,7 +367,7 @@ def test_a_client_that_takes_nothing_is_let_go(port, monkeypatch) -> None:
     with Watching(port, log_in(make_person("bob"))) as busy:
         busy.next()
         time.sleep(0.5)
-        long = {"alert_id": the_alert().alert_id, "status": "x" * 30_000, "version": 1}
+        long = {"alert_id": the_alert().alert_id, "status": "x" * 30_000, "assignee": None, "level": None, "version": 1}
         AlertOutbox.objects.bulk_create(AlertOutbox(kind="update", event=long, tenant="default") for _ in range(400))
         start = time.monotonic()
         publish()
