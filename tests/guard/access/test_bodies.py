@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.memory.profiles.helpers import ALICE, make_agent, make_assignment
+from tests.memory.drafts.helpers import make_draft
+from tests.memory.profiles.helpers import make_agent
 
 pytestmark = pytest.mark.django_db
 
@@ -28,12 +29,7 @@ def url_of(path: str) -> tuple[Any, str]:
     name, url = BARE[path]
     agent = make_agent(name)
     if "{}" in url:
-        make_assignment()
-        body = {"customer_id": ALICE, "title": "t", "body": "words", "content": "words", "text": "words"}
-        schema = Client().get("/api/v1/openapi.json").json()["components"]["schemas"]["DraftIn"]["properties"]
-        made = agent.call("POST", "/drafts", {k: v for k, v in body.items() if k in schema})
-        assert made.status_code == 201, made.content
-        url = url.format(made.json()["draft_id"])
+        url = url.format(make_draft().draft_id)
     return agent, url
 
 
