@@ -25,6 +25,7 @@ from guard.locks.keys import LOCK
 from memory.core.watch import round_age
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
+from risk.rules.ruling import damaged_versions
 from risk.feed.selectors import set_aside
 
 TIMEOUT = 2.0  # seconds for one check
@@ -376,12 +377,38 @@ def worker_lag() -> Result:
     )
 
 
+def rule_figures() -> Result:
+    """Versions of rules whose stored figures cannot be read. A warning: such a rule judges nothing, the others do."""
+
+    def check() -> Result:
+        try:
+            found = damaged_versions()
+        except DatabaseError as error:
+            detail = f"not known while the database is away ({_number(error)})"
+            return Result("rule_figures", True, detail, warning=True)
+        gauges = {"rule_versions_damaged": float(len(found))}
+        if not found:
+            return Result("rule_figures", True, "the figures of all rules can be read", gauges=gauges)
+        names = ", ".join(f"{one.rule_id} version {one.version} ({one.status}) of {one.tenant}" for one in found[:5])
+        return Result(
+            "rule_figures",
+            True,
+            f"{len(found)} versions of rules have figures that cannot be read, and judge nothing: {names}",
+            "activate a version in their place (or drop the one in shadow); after mending a row by hand run manage.py "
+            "scan_trades --all",
+            warning=True,
+            gauges=gauges,
+        )
+
+    return _bounded("rule_figures", check)
+
+
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
     core = [core_window(), core_round()] if settings.CORE_IS_EXTERNAL else []
     others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), outbox_set_aside()]
     others += [audit_seals(), audit_losses()]
-    return [database(), *core, *others]
+    return [database(), *core, *others, rule_figures()]
 
 
 def _lag(name: str, age: float, limit: float, what: str, advice: str) -> Result:

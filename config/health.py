@@ -58,6 +58,7 @@ GAUGES = {
     "audit_seal_lag_seconds": "Age of the oldest audit row that no seal holds yet",
     "audit_unsealed_rows": "Audit rows that no seal holds yet",
     "outbox_set_aside_rows": "Alert events that were not sent because their rows are damaged",
+    "rule_versions_damaged": "Versions of rules whose stored figures cannot be read: they judge nothing",
     "audit_lost_observations": "Observations that could not be written to the audit log, in the last 7 days",
 }
 

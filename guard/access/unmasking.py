@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from config.base.errors import DomainError
+from config.base.seen import seen_length
 from guard.access.masking import STARS
 from guard.access.roles import may, tenant_of
 from guard.audit import told
@@ -65,9 +66,10 @@ def unmask(*, staff: User, kind: str, object_id: str, reason: str) -> Mapping[st
         _record(staff, tenant, Decision.REFUSED, kind, object_id, "FORBIDDEN", None, "")
         raise DomainError("FORBIDDEN", f"to see this in clear needs the permission {permission}")
     reason = reason.strip()
-    if not MIN_REASON <= len(reason) <= MAX_REASON:
+    length = seen_length(reason)
+    if length < MIN_REASON or len(reason) > MAX_REASON:
         raise DomainError(
-            "INVALID_REQUEST", f"the reason has {len(reason)} characters; it needs {MIN_REASON} to {MAX_REASON}",
+            "INVALID_REQUEST", f"the reason has {length} characters; it needs {MIN_REASON} to {MAX_REASON}",
             field="reason",
         )  # fmt: skip
     clear = finder(staff, tenant, object_id)

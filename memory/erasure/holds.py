@@ -7,6 +7,7 @@ from django.db import transaction
 from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.ids import check_id
+from config.base.seen import seen_length
 from guard.access.people import By, admit_staff
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
@@ -31,7 +32,7 @@ def place_hold(*, customer_id: str, by: By, reason: str, tenant: str = "default"
     name = admit_staff(by, CHANGE, action="hold", object_type="legal_hold", tenant=tenant)
     check_id("tenant", tenant)
     check_id("customer_id", customer_id)
-    if not reason.strip() or len(reason) > MAX_REASON:
+    if not seen_length(reason) or len(reason) > MAX_REASON:
         raise DomainError("INVALID_REQUEST", f"a legal hold needs a reason of 1 to {MAX_REASON} characters")
 
     def work() -> LegalHold | None:

@@ -11,6 +11,7 @@ from django.db import transaction
 from config.base.clock import now, rfc3339
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
+from config.base.seen import seen_length
 from config.base.trace import current_trace_id
 from guard.access.roles import may, tenant_of
 from guard.audit import told
@@ -80,12 +81,12 @@ def record_refused(
 
 
 def checked_text(text: str, *, minimum: int, why: str = "") -> str:
-    """Errors: INVALID_REQUEST that tells how long it is and how long it must be."""
+    """Errors: INVALID_REQUEST that tells how long it is, to a reader, and how long it must be."""
     text = text.strip()
-    if len(text) < minimum:
+    if (length := seen_length(text)) < minimum:
         raise DomainError(
             "INVALID_REQUEST",
-            f"the text has {len(text)} characters; it needs at least {minimum}{why}",
+            f"the text has {length} characters; it needs at least {minimum}{why}",
             field="text",
             minimum=minimum,
         )

@@ -6,8 +6,10 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.core.validators import MinLengthValidator
 from django.utils.translation import gettext_lazy as _
 
+from config.base.seen import seen_length
 from guard.access.unmasking import MAX_REASON, MIN_REASON
 from risk.alerts.acting import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
 from risk.alerts.judging import QUIET_DAYS
@@ -30,9 +32,20 @@ class NoteForm(forms.Form):
     text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the note first.")})
 
 
+class SeenLengthValidator(MinLengthValidator):
+    """At least so many characters that a reader sees."""
+
+    def clean(self, x: str) -> int:  # type: ignore[override]  # the stubs have it of any sized thing
+        return seen_length(x)
+
+
 class UnmaskForm(forms.Form):
     reason = forms.CharField(
-        min_length=MIN_REASON, max_length=MAX_REASON, strip=True, error_messages={"required": _("Say why.")}
+        min_length=MIN_REASON,
+        max_length=MAX_REASON,
+        strip=True,
+        validators=[SeenLengthValidator(MIN_REASON)],
+        error_messages={"required": _("Say why.")},
     )
 
 

@@ -78,7 +78,7 @@ def test_refusals_are_rows_too() -> None:
     assert [(row.decision, row.code) for row in rows()] == [("refused", code) for _person, _alert, code in cases]
 
 
-@pytest.mark.parametrize("reason", ["", "    ", "why", "x" * 201])
+@pytest.mark.parametrize("reason", ["", "    ", "why", "x" * 201, "\u200b" * 12, "why\u0301\u2060\x01"])
 def test_without_a_reason_nobody_sees_anything(reason: str) -> None:
     alert, officer = make_alert("C00017"), make_officer()
     with pytest.raises(DomainError) as refusal:

@@ -111,6 +111,7 @@ def test_release_gives_it_back_and_any_officer_may() -> None:
         ("escalated", "C01", REASON, "is no disposition"),
         ("closed", "K05", "too short", "9 characters; it needs at least 10"),
         ("closed", "K05", "         x         ", "1 characters"),
+        ("closed", "K05", "\u200b" * 12, "0 characters"),
         ("confirmed", "C01", "twenty characters ok", "20 characters; it needs at least 30"),
         ("closed", "K05", "x" * 4001, "at most 4000"),
     ],
