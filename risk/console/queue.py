@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
@@ -106,13 +106,13 @@ def state_of(filters: Filters) -> Q:
     if filters.tab == "quiet":
         return Q(shelf=Shelf.ASIDE)
     if filters.state:
-        return Q(status=filters.state) if filters.state in DISPOSED else Q(status=filters.state, shelf=Shelf.OPEN)
+        return Q(status=filters.state, shelf=Shelf.DONE if filters.state in DISPOSED else Shelf.OPEN)
     return Q(shelf=Shelf.OPEN)
 
 
 def _shelf(filters: Filters) -> Shelf | None:
-    """The shelf on which all of a view lies; None where the status says what it holds."""
-    if filters.tab == "review" or filters.state not in ("", "done", "period"):
+    """The shelf on which all of a view lies; None where the status alone says what it holds."""
+    if filters.tab == "review":
         return None
     if filters.newest_first:
         return Shelf.DONE
@@ -176,6 +176,7 @@ class Reading:
     ranges: Sequence[QuerySet[RiskAlert]]
     newest_first: bool
     count_limit: int = COUNT_LIMIT
+    index: str = ""  # by which to read it, where the planner is not left to choose
 
     @property
     def furthest(self) -> int:
@@ -198,6 +199,8 @@ class Reading:
             parts.append(one.order_by(*order).values_list("queue_at", "alert_id"))
         if not parts:
             return []
+        if self.index:
+            return self._by_index([part[: start + size] for part in parts], descending, start, size)
         if len(parts) == 1:
             return list(parts[0][start : start + size])
         merged = parts[0][: start + size].union(*(part[: start + size] for part in parts[1:]), all=True)
@@ -210,8 +213,27 @@ class Reading:
             return 0
         # In order, though nobody asks for it: else the database might read another index, and that one through.
         order = ("-queue_at", "-alert_id") if self.newest_first else ("queue_at", "alert_id")
+        if self.index:
+            places = [one.order_by(*order).values_list("queue_at", "pk")[: limit + 1] for one in self.ranges]
+            return len(self._by_index(places, self.newest_first, 0, limit + 1))
         parts = [one.order_by(*order).values("pk")[: limit + 1] for one in self.ranges]
         return (parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True)[: limit + 1]).count()
+
+    def _by_index(self, parts: Sequence[Any], descending: bool, start: int, size: int) -> list[tuple[datetime, str]]:
+        """The parts merged, each read by `index`: of two filters the planner would rather sort the whole table."""
+        connection = connections[parts[0].db]
+        table = connection.ops.quote_name(RiskAlert._meta.db_table)
+        forced, parameters = [], []
+        for part in parts:
+            sql, values = part.query.sql_with_params()
+            forced.append(f"({sql.replace(f' FROM {table} ', f' FROM {table} FORCE INDEX ({self.index}) ', 1)})")
+            parameters += values
+        order = " ORDER BY 1 DESC, 2 DESC" if descending else " ORDER BY 1, 2"
+        sql = f"{' UNION ALL '.join(forced)}{order if len(forced) > 1 else ''}"
+        with connection.cursor() as cursor:
+            merged = f"SELECT * FROM ({sql} LIMIT {size} OFFSET {start}) merged{order}"  # noqa: S608 - the ORM's words
+            cursor.execute(merged, parameters)
+            return [(at.replace(tzinfo=UTC), alert_id) for at, alert_id in cursor.fetchall()]
 
 
 def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> Reading:
@@ -242,7 +264,25 @@ def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> 
         ranges += [of_kind.filter(**{_COLUMN[column]: value}) for value in values] if column else [of_kind]
     # No index holds two filters: for the second each row is looked up.
     several = len(conditions) > 2
-    return Reading(ranges, filters.newest_first, COUNT_LIMIT_OF_SEVERAL if several else COUNT_LIMIT)
+    if not several:
+        return Reading(ranges, filters.newest_first)
+    # What is older than a day may be nothing: then the planner knows better than to walk over all that is younger.
+    index = "" if filters.customer or filters.age else _index(filters, column, shelf)
+    return Reading(ranges, filters.newest_first, COUNT_LIMIT_OF_SEVERAL, index)
+
+
+def _index(filters: Filters, column: str, shelf: Shelf | None) -> str:
+    """Of the filters that are set the one that narrows most."""
+    if shelf is None:
+        return "risk_alert_state"
+    for name, index in (("assignee", "risk_alert_assignee"), ("advisor", "risk_alert_of_advisor")):
+        if getattr(filters, name):
+            return index
+    if column:
+        return {"rule": "risk_alert_rules", "subtype": "risk_alert_subtypes", "score": "risk_alert_scores"}[column]
+    if filters.level:
+        return "risk_alert_level"
+    return "risk_alert_state" if filters.state not in ("", "done", "period") else "risk_alert_tab"
 
 
 _COLUMN = {"rule": "rule_set", "subtype": "subtype_set", "score": "score"}

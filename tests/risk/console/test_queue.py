@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.urls import reverse
 from config.base.clock import now
 from risk.alerts import services
 from risk.alerts.models import AlertStatus, FeedHead, RiskAlert
+from risk.console import queue
 from risk.console.counting import capped
 from tests.risk.console.make import (
     make_alert,
@@ -324,3 +326,30 @@ def test_pages_need_no_script_or_style_of_their_own() -> None:
         assert not re.search(r"<script(?![^>]*\bsrc=)", text), address
         assert not re.search(r"<style|\sstyle=|\son[a-z]+=\"", text), address
         assert not re.search(r'(?:src|href)="(?:https?:)?//', text), address
+
+
+def test_every_index_that_a_view_names_is_there() -> None:
+    """A name that is none is an error of the database, in MariaDB alone."""
+    there = {index.name for index in RiskAlert._meta.indexes}
+    named = set(re.findall(r'"(risk_alert_[a-z_]+)"', inspect.getsource(queue)))
+    assert len(named) == 8
+    assert named <= there
+
+
+def test_sets_of_rules_are_found_in_whatever_order_they_arose() -> None:
+    sets = [["RISK-002", "RISK-001"], ["RISK-001", "RISK-007"], ["RISK-007"], ["RISK-004", "RISK-002", "RISK-001"]]
+    for number, rules in enumerate(sets):
+        make_alert(f"C{number}", rule_ids=rules)
+        make_alert(f"C9{number}", rule_ids=["RISK-006", *rules], tenant="east")
+    client = make_client(make_officer())
+
+    def found(rule: str) -> list[list[str]]:
+        return sorted(row["alert"].rule_ids for row in client.get(QUEUE, {"rule": rule}).context["rows"])
+
+    assert found("RISK-001") == sorted([sets[0], sets[1], sets[3]])
+    assert found("RISK-007") == sorted([sets[1], sets[2]])
+    assert found("RISK-006") == []
+    many = [[f"RISK-{a:03d}", f"RISK-{b:03d}", "RISK-008"] for a in range(1, 8) for b in range(1, 8) if a != b]
+    for number, rules in enumerate(many):
+        make_alert(f"D{number}", rule_ids=rules)
+    assert len(found("RISK-008")) == len(many)
