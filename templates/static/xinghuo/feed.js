@@ -109,13 +109,13 @@
       floor = null;
       seen.clear();
       tell("x:reset", {});
-    } else if (frame.type === "alert" || frame.type === "update") {
+    } else if (frame.type === "alert" || frame.type === "update" || frame.type === "void") {
       if (seen.has(frame.seq)) return;
       seen.add(frame.seq);
       if (seen.size > 5000) seen.delete(seen.values().next().value);
       if (floor === null || (frame.seq > floor && (catchUp <= floor || frame.seq <= catchUp))) floor = frame.seq;
       if (frame.type === "alert") arrived(frame);
-      else tell("x:update", frame);
+      else if (frame.type === "update") tell("x:update", frame);
     }
   }
 
