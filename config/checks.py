@@ -25,8 +25,8 @@ from guard.locks.keys import LOCK
 from memory.core.watch import round_age
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
-from risk.rules.ruling import damaged_versions
 from risk.feed.selectors import set_aside
+from risk.rules.ruling import damaged_versions
 
 TIMEOUT = 2.0  # seconds for one check
 LEAST_REDIS = (6, 2)
