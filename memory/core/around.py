@@ -12,9 +12,7 @@ from config.base.fields import IdField
 from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
 from memory.core.fields import ExactDecimalField
 from memory.core.models import CoreAssessment, CoreCustomer, CorePosition, CoreProduct, CoreTrade
-from memory.core.selectors import assembled, facts_of
-
-DIVES = 200  # values of a list that MariaDB looks up one by one before it goes by its statistics
+from memory.core.selectors import assembled, facts_of, versions_elsewhere
 
 # The columns of the one answer that holds four tables: kind, then each table's own by type, NULL where it has none.
 _KINDS = (CustomerFact, AssessmentFact, PositionFact, ProductFact)
@@ -95,12 +93,7 @@ def facts_around(*, tenant: str, trade_id: str) -> dict[str, CustomerRows]:
     ids = sorted({trade.customer_id for trade in trades if trade.trade_id == trade_id})
     if not ids:
         return {}
-    # By ids and not by a sub-query: where the server has old statistics, as after a large import, it would rather read
-    # the whole table.
-    names = sorted({trade.trade_id for trade in trades})
-    size = max(DIVES, -(-len(names) // 4))
-    pages = [names[start : start + size] for start in range(0, len(names), size)]
-    elsewhere = [rows.filter(trade_id__in=page).exclude(customer_id__in=ids) for page in pages]
+    elsewhere = versions_elsewhere(tenant, trades, ids)
     groups = _grouped_by_kind(_others(tenant, ids, {trade.product_id for trade in trades}, elsewhere))
     if moved := groups.get(str):
         trades.extend(facts_of(TradeFact, rows.filter(trade_id__in=set(moved)).exclude(customer_id__in=ids)))

@@ -3,13 +3,13 @@
 How one batch goes (many scanners may run at once; each customer is with one of them at a time):
 1. Claim: mark the `core_change` rows of up to CHUNK waiting customers as ours for CLAIM_SECONDS. Claims of another
    scanner that appeared meanwhile win: ours on that customer is given back.
-2. Read the rules, all their facts and their live hits (seven queries), after the claim: whatever is committed later
+2. Read the rules, all their facts and their live hits (eight queries), after the claim: whatever is committed later
    has a row that is not ours, an activated version too.
 3. Evaluate each customer, without a lock or a transaction, and settle those of whom something changed together:
    risk.alerts keeps what is new, supersedes what has other figures, withdraws what is gone.
 4. Delete exactly the rows claimed, once for the chunk. If some are gone or another's, we were too slow and somebody
    newer has been here: the customers are marked again, so that the last word is never an old one.
-A chunk of unchanged customers costs 13 queries, however many they are; those with something new are written together,
+A chunk of unchanged customers costs 14 queries, however many they are; those with something new are written together,
 an INSERT a table for up to 200 changes.
 A customer whose evaluation fails keeps its rows (claimed until they expire, so that it is tried again, later) and
 stops nobody else.

@@ -57,15 +57,15 @@ def test_the_row_in_force_counts(tmp_path: Path) -> None:
     assert selectors.product(tenant="default", product_id="p5", at=edge) is not None
 
 
-def test_facts_of_many_customers_cost_five_queries(tmp_path: Path, django_assert_num_queries: Any) -> None:
+def test_facts_of_many_customers_cost_six_queries(tmp_path: Path, django_assert_num_queries: Any) -> None:
     trades = [{**TRADE, "trade_id": f"t{n}", "customer_id": f"c{n % 7}"} for n in range(40)]
     a_small_core(tmp_path, trades=trades)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         facts = selectors.customers_facts(tenant="default", customer_ids=[f"c{n}" for n in range(9)])
     assert len(facts) == 9
     assert sum(len(rows.trades) for rows in facts.values()) == 40
     assert facts["c8"].trades == ()
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         assert selectors.customer_facts(tenant="default", customer_id="c1").positions[0].product_id == "p5"
 
 
