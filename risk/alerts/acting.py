@@ -123,9 +123,9 @@ def act(
             # Locked, so that a hit that joins at this moment is before or after the act, not in the middle of it.
             alert = find(tenant, alert_id, lock=True)
             if version is not None and alert.version != version:
-                raise conflict(alert, version)
+                raise conflict(alert, version, seen_hash)
             if seen_hash is not None and seen_hash != evidence_hash(alert):
-                raise changed(alert, alert.version if version is None else version)
+                raise changed(alert, alert.version if version is None else version, seen_hash)
             work(alert)
             return alert
 
@@ -217,12 +217,12 @@ def _last_act(alert: RiskAlert, after_version: int = 0) -> AlertAction | None:
     return acts.exclude(action="note").order_by("-alert_version", "-id").first()
 
 
-def conflict(alert: RiskAlert, seen_version: int) -> DomainError:
+def conflict(alert: RiskAlert, seen_version: int, seen_hash: str | None = None) -> DomainError:
     """Who was first: ALERT_CONFLICT names the officer, the act and the time; where only evidence has come since,
     VERSION_CONFLICT says so."""
     last = _last_act(alert, seen_version) or (_last_act(alert) if seen_version == alert.version else None)
     if last is None or last.actor is None:
-        return changed(alert, seen_version)
+        return changed(alert, seen_version, seen_hash)
     by, at = last.actor.get_username(), rfc3339(last.at)
     outcome = f" as {last.to_status} {last.code}" if last.action in ("dispose", "approve") else ""
     return DomainError(
@@ -239,15 +239,15 @@ def conflict(alert: RiskAlert, seen_version: int) -> DomainError:
     )
 
 
-def changed(alert: RiskAlert, seen_version: int) -> DomainError:
-    """VERSION_CONFLICT with `new_hits`: what has come since the officer looked."""
+def changed(alert: RiskAlert, seen_version: int, seen_hash: str | None = None) -> DomainError:
+    """VERSION_CONFLICT with `new_hits`: what has come since the evidence that the officer saw (`hits_since`)."""
     hits = RiskAlertHit.objects.filter(alert_id=alert.alert_id, live_key__isnull=False).count()
     return DomainError(
         "VERSION_CONFLICT",
         f"the alert's evidence has changed: version {alert.version} with {hits} hits, you saw version "
         f"{seen_version}; read it again",
         hits=hits,
-        new_hits=hits_since(alert, seen_version),
+        new_hits=hits_since(alert, seen_version, seen_hash),
         status_now=alert.status,
         version=alert.version,
         seen_version=seen_version,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from config.base.fields import canonical_json
 from risk.alerts.models import HitState, RiskAlert, RiskAlertHit
+from risk.alerts.scoring import alert_score
 
 MAX_NEW_HITS = 50  # that one answer lists
 
@@ -26,22 +27,70 @@ def evidence_hashes(alerts: Sequence[RiskAlert]) -> dict[str, str]:
     rows: dict[str, list[str]] = {alert.alert_id: [] for alert in alerts}
     hits = RiskAlertHit.objects.filter(alert_id__in=rows, state=HitState.LIVE, alert_version__isnull=False)
     for hit in hits.order_by():
-        said = [
-            hit.rule_id, hit.rule_version, hit.evidence_key, hit.trade_id, hit.trade_version, hit.score,
-            list(hit.subtypes), hit.figures,
-        ]  # fmt: skip
-        rows[hit.alert_id].append(canonical_json(said))  # type: ignore[attr-defined]
-    return {
-        alert.alert_id: hashlib.sha256(
-            canonical_json({"score": alert.score, "hits": sorted(rows[alert.alert_id])}).encode()
-        ).hexdigest()
-        for alert in alerts
-    }
+        rows[hit.alert_id].append(_said(hit))  # type: ignore[attr-defined]
+    return {alert.alert_id: _hash(alert.score, rows[alert.alert_id]) for alert in alerts}
 
 
-def hits_since(alert: RiskAlert, version: int) -> list[dict[str, Any]]:
-    """The live hits that an officer who saw `version` has not seen, at most MAX_NEW_HITS. No customer id is in it."""
-    hits = RiskAlertHit.objects.filter(alert_id=alert.alert_id, state=HitState.LIVE, alert_version__gt=version)
+def _said(hit: RiskAlertHit) -> str:
+    return canonical_json([
+        hit.rule_id, hit.rule_version, hit.evidence_key, hit.trade_id, hit.trade_version, hit.score,
+        list(hit.subtypes), hit.figures,
+    ])  # fmt: skip
+
+
+def _hash(score: int, said: Iterable[str]) -> str:
+    return hashlib.sha256(canonical_json({"score": score, "hits": sorted(said)}).encode()).hexdigest()
+
+
+def hits_since(alert: RiskAlert, version: int, seen_hash: str | None = None) -> list[dict[str, Any]]:
+    """The live hits that an officer has not seen, at most MAX_NEW_HITS. No customer id is in it.
+
+    seen_hash: of the evidence that was before the officer. What it does not hold is told too, however new `version`,
+    which may have been read later. Where it is of no evidence that the alert ever had, those after `version`; where
+    there are none, all that are live, for nobody can say which were seen. One query, of all the alert's hits where
+    there is a hash.
+    """
+    hits = RiskAlertHit.objects.filter(alert_id=alert.alert_id, alert_version__isnull=False).order_by("id")
+    if seen_hash is None:
+        return _told(list(hits.filter(state=HitState.LIVE, alert_version__gt=version)[:MAX_NEW_HITS]))
+    rows = list(hits)
+    live = [row for row in rows if row.state == HitState.LIVE]
+    seen = _seen_with(alert, rows, seen_hash)
+    later = {row.pk for row in live if (row.alert_version or 0) > version}
+    if seen is not None:
+        return _told([row for row in live if row.pk not in seen or row.pk in later])
+    return _told([row for row in live if row.pk in later] or live)
+
+
+def _seen_with(alert: RiskAlert, rows: Sequence[RiskAlertHit], seen_hash: str) -> set[int] | None:
+    """The hits that the alert had when its evidence had that hash, or None: the newest of its versions are tried.
+
+    When a hit was withdrawn is not on it, so each version is tried with those that are gone by now and without.
+    """
+    versions = sorted({row.alert_version or 0 for row in rows})
+    said = {row.pk: _said(row) for row in rows}
+    score = 0
+    tried: list[tuple[set[int], set[int]]] = []
+    for version in versions:
+        newest: dict[tuple[str, str], RiskAlertHit] = {}
+        for row in rows:
+            if (row.alert_version or 0) <= version:
+                key = (row.rule_id, row.evidence_key)
+                if key not in newest or newest[key].revision < row.revision:
+                    newest[key] = row
+        gone = {row.pk for row in newest.values() if row.state in (HitState.WITHDRAWN, HitState.CANCELLED)}
+        score = max([score, *(row.score for row in newest.values())])
+        counted = alert_score((row.rule_id, row.score) for row in newest.values())
+        scores = {alert.score, score, counted}
+        every = {row.pk for row in newest.values()}
+        tried += [(every, scores), (every - gone, scores)]
+    for pks, scores in reversed(tried[-2 * MAX_NEW_HITS :]):
+        if any(_hash(one, [said[pk] for pk in pks]) == seen_hash for one in scores):
+            return pks
+    return None
+
+
+def _told(hits: Sequence[RiskAlertHit]) -> list[dict[str, Any]]:
     return [
         {
             "hit_id": hit.pk,
@@ -50,5 +99,5 @@ def hits_since(alert: RiskAlert, version: int) -> list[dict[str, Any]]:
             "score": hit.score,
             "subtypes": list(hit.subtypes),
         }
-        for hit in hits.order_by("id")[:MAX_NEW_HITS]
+        for hit in hits[:MAX_NEW_HITS]
     ]

@@ -71,7 +71,7 @@ def approve(*, alert_id: str, officer: User, version: int, evidence_hash: str, t
         if alert.proposed_by_id == officer.pk:  # type: ignore[attr-defined]
             raise DomainError("FOUR_EYES", "who proposed a disposition does not approve it; another officer does")
         if alert.proposed_hash != evidence_hash:
-            raise changed(alert, _proposed_at_version(alert))
+            raise changed(alert, _proposed_at_version(alert), alert.proposed_hash)
         judgement = Judgement(
             AlertStatus(alert.proposed_status), alert.proposed_code, alert.proposed_text, alert.proposed_quiet_days
         )

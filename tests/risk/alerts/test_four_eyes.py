@@ -265,3 +265,37 @@ def test_a_disposition_in_one_call_says_all_that_it_needs() -> None:
             code="K05",
             text=REASON,
         )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("act", ["dispose", "propose", "escalate", "approve"])
+def test_new_hits_follow_the_evidence_that_was_seen_and_not_the_version(act: str) -> None:
+    """A page was read, a hit came, and somebody sends the new version with the old evidence."""
+    alice, bob = make_person("alice"), make_person("bob")
+    score = 85 if act in ("propose", "approve") else 50
+    settle(first := make_hit(score=score))
+    alert = judge(the_alert(), alice) if act == "approve" else the_alert()
+    told = {"to_status": "closed", "code": "K05", "text": REASON}
+
+    def refusal(saw: str) -> list[str]:
+        about = {"alert_id": alert.alert_id, "version": the_alert().version, "evidence_hash": saw}
+        if act == "approve":
+            error = refused("VERSION_CONFLICT", approve, officer=bob, **about)
+        else:
+            error = refused(
+                "VERSION_CONFLICT", escalate if act == "escalate" else dispose, officer=alice, **about, **told
+            )
+        return [hit["trade_id"] for hit in error.extra["new_hits"]]
+
+    saw = evidence_hash(alert)
+    second = make_hit("T2", score=40)
+    settle(first, second)
+    assert refusal(saw) == ["T2"]
+    then = evidence_hash(the_alert())
+    settle(make_hit(score=score, figures={"limit": "2"}), second, make_hit("T3", score=40))
+    assert refusal(then) == ["T1", "T3"]
+    assert refusal(saw) == ["T2", "T1", "T3"]
+    latest = evidence_hash(the_alert())
+    settle(make_hit(score=score, figures={"limit": "2"}), make_hit("T3", score=40), make_hit("T4", score=40))
+    assert refusal(latest) == ["T4"], "one that was seen is gone"
+    assert refusal("0" * 64) == ["T1", "T3", "T4"], "of no evidence that ever was: everything is new"
