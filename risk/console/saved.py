@@ -62,21 +62,22 @@ def save_view(*, person: User, name: str, query: str, shared: bool = False) -> S
         )
     if len(query) > (SavedView._meta.get_field("query").max_length or 0):
         raise DomainError("INVALID_REQUEST", "the view's address is too long to keep", field="query")
-    try:
-        with transaction.atomic():
-            own = SavedView.objects.select_for_update().filter(tenant=tenant, owner=person)
-            there = {view.name: view for view in own}
-            view = there.get(name)
-            if view is None and len(there) >= MOST:
-                raise DomainError("INVALID_REQUEST", f"a person keeps {MOST} views; remove one first", field="name")
-            before = view is not None and view.shared
-            view = view or SavedView(tenant=tenant, owner=person, name=name)
-            view.query, view.shared, view.updated_at = query, shared, now()
-            view.save()
-            if shared or before:
-                _record(person, tenant, view, "share" if shared else "withdraw")
-    except IntegrityError as error:  # the same name from two windows
-        raise DomainError("INVALID_REQUEST", "a view of this name was saved a moment ago", field="name") from error
+    with transaction.atomic():
+        own = SavedView.objects.select_for_update().filter(tenant=tenant, owner=person)
+        there = {view.name: view for view in own}
+        view = there.get(name)
+        if view is None and len(there) >= MOST:
+            raise DomainError("INVALID_REQUEST", f"a person keeps {MOST} views; remove one first", field="name")
+        before = view is not None and view.shared
+        view = view or SavedView(tenant=tenant, owner=person, name=name)
+        view.query, view.shared, view.updated_at = query, shared, now()
+        try:
+            with transaction.atomic():
+                view.save()
+        except IntegrityError as error:  # the same name from two windows
+            raise DomainError("INVALID_REQUEST", "a view of this name was saved a moment ago", field="name") from error
+        if shared or before:
+            _record(person, tenant, view, "share" if shared else "withdraw")
     return view
 
 

@@ -73,6 +73,7 @@ from tests.risk.console.make import (
     make_auditor,
     make_client,
     make_customer,
+    make_manager,
     make_officer,
     make_person,
 )
@@ -347,6 +348,16 @@ def alert_looked_at() -> Act:
     return lambda: client.get(f"/admin/risk/riskalert/{alert.pk}/change/")
 
 
+def queue_exported() -> Act:
+    client, _alert = make_client(make_officer()), make_alert()
+    return lambda: client.get("/admin/risk/riskalert/export/")
+
+
+def view_shared() -> Act:
+    client = make_client(make_manager())
+    return lambda: client.post("/admin/risk/riskalert/view/", {"name": "Ours", "shared": "1"})
+
+
 # Where `record` is called, as module:function -> the acts that go through it.
 def holiday_saved() -> Act:
     return lambda: save_holiday(holiday=Holiday(day=date(2026, 6, 15)), by=OPS)
@@ -473,6 +484,8 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "risk.alerts.effects:Effects.write": (alert_opened, alert_escalated, alert_woken),
     "risk.console.customers.views:_record_view": (customer_looked_at,),
     "risk.console.admin:RiskAlertAdmin.change_view": (alert_looked_at,),
+    "risk.console.queueing:QueueViews.export_view": (queue_exported,),
+    "risk.console.saved:_record": (view_shared,),
 }
 # Counted before the decision, whatever becomes of it; and the keys of pseudonyms, which name nobody.
 _NOT_OF_THE_DECISION = {"login_count", CustomerPseudonym._meta.db_table, "django_session"}
