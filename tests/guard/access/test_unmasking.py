@@ -43,7 +43,7 @@ def test_officers_and_who_was_granted_it_see_one_customer_and_each_look_is_a_row
     for person in (officer, manager):
         for _ in range(2):
             shown = unmask(staff=person, kind="risk_alert", object_id=alert.pk, reason=f"  {REASON} ")
-            assert shown == {"customer_id": "C00017", "name": "王建国"}
+            assert shown == {"customer_id": "C00017", "name": "王建国", "words": ""}
     assert [(row.actor_id, row.decision, row.object_type, row.object_id) for row in rows()] == [
         (name, "granted", "risk_alert", alert.pk) for name in ("lin", "lin", "meng", "meng")
     ]
