@@ -146,7 +146,7 @@ def _each(officer: User, action: str, picked: Sequence[Picked], perform: Callabl
             perform(one)
             outcomes.append(Outcome(one.alert_id))
         except DomainError as error:
-            if error.code == "FORBIDDEN":
+            if error.code == "FORBIDDEN" or error.status >= 500:
                 raise
             outcomes.append(Outcome(one.alert_id, error))
     return outcomes

@@ -198,6 +198,8 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
         except DomainError as error:
             if error.code == "FORBIDDEN":  # the role was taken away a moment ago; the service has recorded it
                 raise RefusalRecorded from error
+            if error.status >= 500:
+                raise
             messages.error(request, _refused(error))
             return _back(request)
 
@@ -294,6 +296,8 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
         except DomainError as error:
             if error.code == "FORBIDDEN":
                 raise RefusalRecorded from error
+            if error.status >= 500:
+                raise
             messages.error(request, _refused(error))
         else:
             messages.success(request, _("The view is saved."))
