@@ -89,7 +89,7 @@ class RedisServer:
     def pause(self) -> None:
         """SIGSTOP: it holds its connections and answers nothing."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        _stop_still(self.process)
 
     def resume(self) -> None:
         assert self.process is not None
@@ -151,7 +151,7 @@ class MariaDB:
     def pause(self) -> None:
         """SIGSTOP: it holds its connections, takes new ones, and answers nothing."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        _stop_still(self.process)
 
     def resume(self) -> None:
         assert self.process is not None
@@ -193,6 +193,12 @@ class MariaDB:
             *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_unicode_ci", "--skip-name-resolve"),
             "--innodb-lock-wait-timeout=10",
         ]
+
+
+def _stop_still(process: subprocess.Popen[bytes]) -> None:
+    """SIGSTOP, and back when none of its threads does anything any more: on a busy machine that takes a moment."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _user() -> list[str]:

@@ -5,8 +5,8 @@ A round (docs/decisions/0003-changed-customers.md):
 2. Row by row of `core_digest`: the customers' digests are read from the core. Who differs is marked for the scanner,
    and whoever asked to hear of changes is told, in the transaction that stores the digest and moves the round on. Gone
    customers come to the digest of nothing: they differ too.
-3. Who was marked since the last look (by this, by `scan_trades --all`, by anybody) and does not differ is marked once
-   more: the scanner may have read a state that was there for a moment between two looks.
+3. Who was marked since the last look (by this, by `scan_trades --all`, by anybody), was judged, and does not differ is
+   marked once more: the scanner may have read a state that was there for a moment between two looks.
 
 The digest is read before the mark is committed, and the scanner reads after that: what changes in between differs next
 time. Killed between any two lines, a page is done wholly or not at all. One goes on with a round at a time (`holder`);
@@ -34,7 +34,7 @@ from config.base.db import retry_conflicts
 from config.base.ids import ID_PATTERN, new_id
 from memory.core import digests
 from memory.core.marking import insert_marks, tell
-from memory.core.models import CoreDigest, CoreRound
+from memory.core.models import CoreChange, CoreDigest, CoreRound
 from memory.core.window import CoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -278,6 +278,7 @@ def _compare(work: _Work) -> int:
     again: dict[int, list[int]] = defaultdict(list)
     marks: dict[tuple[str, int], list[str]] = defaultdict(list)
     parts: dict[str, dict[str, set[int]]] = defaultdict(dict)
+    waiting = _waiting(work.rows)
     for row in work.rows:
         seen = work.seen[row.pk]
         if seen != row.digest or work.unread:
@@ -287,7 +288,7 @@ def _compare(work: _Work) -> int:
                 parts[row.tenant][row.customer_id] = digests.differing(row.digest, seen)
             row.digest, row.marked = seen, row.marked + 1
             different.append(row)
-        elif row.marked:
+        elif row.marked and (row.tenant, row.customer_id) not in waiting:
             marks[row.tenant, 1].append(row.customer_id)
             again[row.marked].append(row.pk)
     CoreDigest.objects.bulk_update(different, ["digest", "marked"], batch_size=200)
@@ -301,6 +302,19 @@ def _compare(work: _Work) -> int:
     for tenant, found in parts.items():
         _tell(tenant, found)
     return sum(len(ids) for ids in marks.values())
+
+
+def _waiting(rows: Sequence[CoreDigest]) -> set[tuple[str, str]]:
+    """Who was marked and is not judged yet. No query where nobody was marked, else one a tenant."""
+    by_tenant: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row.marked:
+            by_tenant[row.tenant].append(row.customer_id)
+    found: set[tuple[str, str]] = set()
+    for tenant, ids in by_tenant.items():
+        marks = CoreChange.objects.filter(tenant=tenant, customer_id__in=ids)
+        found.update(marks.values_list("tenant", "customer_id").distinct())
+    return found
 
 
 def _tell(tenant: str, found: dict[str, set[int]]) -> None:

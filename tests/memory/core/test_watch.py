@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from io import StringIO
@@ -238,6 +239,15 @@ def test_two_tenants_and_pages_of_one_and_names_that_are_no_ids(write: Write) ->
     assert CoreChange.objects.count() == 7
 
 
+def test_the_second_look_waits_until_the_first_mark_was_judged(write: Write) -> None:
+    """A scanner that is far behind would take both marks for one."""
+    look_at_all()
+    assert look_at_all().marked == 0
+    assert CoreChange.objects.count() == 1
+    scan()
+    assert look_at_all().marked == 1
+
+
 class _Killed(BaseException):
     pass
 
@@ -437,6 +447,24 @@ def test_a_core_of_ours_is_not_looked_at(django_assert_num_queries: Any, capsys:
 
 
 @pytest.mark.mariadb
+@pytest.mark.parametrize("write", [pytest.param("mariadb", id="mariadb")], indirect=True)
+def test_a_server_that_stands_still_holds_up_the_round_and_no_more(write: Write, own_database: OwnDatabase) -> None:
+    all_seen()
+    write("UPDATE core_trade SET status = 'cancelled'")
+    CoreRound.objects.update(began_at=now() - timedelta(seconds=6))
+    own_database.server.pause()
+    began = time.monotonic()
+    assert look().away
+    assert look().away  # told at once by the breaker
+    assert time.monotonic() - began < 5
+    own_database.server.resume()
+    window.breaker.reset()
+    assert marked() == []
+    assert look(seconds=60).complete
+    assert marked() == ["c1"]
+
+
+@pytest.mark.mariadb
 @pytest.mark.django_db(transaction=True)
 def test_a_core_whose_words_are_without_case(own_database: OwnDatabase, settings: Any) -> None:
     """`A002` and `a002` are two customers to us, whatever the core's collation says."""
@@ -462,6 +490,7 @@ def test_a_core_whose_words_are_without_case(own_database: OwnDatabase, settings
             add(execute, "core_trade", trade_id=f"t{number}", customer_id=name)
         CoreRound.objects.create(pk=1, size=1)
         assert look_at_all().new == 3
+        CoreChange.objects.all().delete()
         assert look_at_all().marked == 3
         CoreChange.objects.all().delete()
         execute("UPDATE core_trade SET amount = '4' WHERE BINARY customer_id = 'a002'")
