@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 
 from sqlglot import exp
 
+from memory.core.personal import CATALOGUE
 from memory.profiles.queries.allowed import Refusal
 from memory.profiles.queries.figures import is_window_function
 
@@ -23,6 +24,8 @@ def check_grouped(tree: exp.Query) -> None:
             continue
         groups = [one.unnest() for one in group.expressions] if group is not None else []
         own = frozenset(source_names(select))
+        if group is not None and group.args.get("rollup"):
+            _check_rollup(select, groups)
         parts = [*(one.unalias() for one in select.selects), select.args.get("having"), select.args.get("order")]
         for part in parts:
             if part is not None:
@@ -85,6 +88,18 @@ def near(node: exp.Expr, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
 def source_names(select: exp.Select) -> list[str]:
     first = select.args.get("from_")
     return [one.this.alias_or_name for one in (first, *(select.args.get("joins") or ())) if one is not None]
+
+
+def _check_rollup(select: exp.Select, groups: Collection[exp.Expr]) -> None:
+    """Of an expression MariaDB may give the last group's name to the total's row, and it may put a derived table's in
+    its place."""
+    first = select.args.get("from_")
+    tables = {one.this.alias_or_name for one in (first, *(select.args.get("joins") or ()))
+              if one is not None and isinstance(one.this, exp.Table) and one.this.name in CATALOGUE}  # fmt: skip
+    if not all(isinstance(one, exp.Column) and one.table in tables for one in groups):
+        raise Refusal(
+            "SQL_FORBIDDEN", "WITH ROLLUP takes bare columns of the core's tables; ask for the total beside it"
+        )
 
 
 def _check(node: exp.Expr, groups: Collection[exp.Expr], own: frozenset[str]) -> None:

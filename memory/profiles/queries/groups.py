@@ -17,6 +17,8 @@ from sqlglot import exp
 
 from memory.core.personal import CATALOGUE, CUSTOMER
 from memory.profiles.queries.allowed import MAX_NODES, Refusal
+from memory.profiles.queries.apart import check_parts, must_part
+from memory.profiles.queries.extremes import check_extremes, plain_of_table, plain_outputs, renamed
 from memory.profiles.queries.figures import Figures, is_window_function
 from memory.profiles.queries.grouped import aggregates, near
 from memory.profiles.queries.places import Key, Place, Source, unite_equal
@@ -69,6 +71,8 @@ class _Work:
     def __init__(self, least: int, tables: frozenset[str]) -> None:
         self.least, self.tables = least, tables
         self.ctes: dict[str, tuple[str, ...]] = {}
+        self._plain_ctes: dict[str, tuple[list[str], frozenset[str]]] = {}
+        self._plain_of: dict[int, frozenset[str]] = {}  # of queries, by what they show
         self.figures = Figures(least, MAX_NODES * 4)
         self.met = False
         self.left_out: exp.Query | None = None
@@ -85,6 +89,9 @@ class _Work:
         with_ = query.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             self.ctes[cte.alias] = self.query(cte.this, None, _Use("table"))
+            names = [one.name for one in cte.args["alias"].args.get("columns") or ()]
+            names = names or [one.alias_or_name for one in cte.this.selects]
+            self._plain_ctes[cte.alias] = (names, self._plain_names(cte))
             _extend(cte, self.ctes[cte.alias])
         if isinstance(query, exp.SetOperation):
             return self._set_operation(query, around, use)
@@ -136,6 +143,11 @@ class _Work:
                 query.set("group", exp.Group(expressions=groups) if groups else None)
                 grouped = True
         made_by = {key for one in groups if (key := place.own(one)) is not None}
+        self._plain_of[id(query)] = plain_outputs(query, place, grouped=grouped)
+        if persons and group is not None and group.args.get("rollup"):
+            raise single("WITH ROLLUP shows a total beside its parts; ask for each alone, or ask for a grant")
+        if not set(persons) <= made_by:
+            check_extremes(query, place)
         self._within(query, place, place.only(made_by) if grouped else place)
         if grouped:
             return self._grouped(query, place, groups, made_by, use)
@@ -157,6 +169,8 @@ class _Work:
             having = query.args.get("having")
             whole = [exp.paren(having.this, copy=False)] if having is not None else []
             query.set("having", exp.Having(this=exp.and_(*whole, *enough, copy=False)))
+            if must_part(query):
+                check_parts(query)
         if not whose:
             return ()
         if use.kind == "table":
@@ -215,8 +229,22 @@ class _Work:
                 for source in place.sources.values():
                     source.nullable = True
             table = node.name if isinstance(node, exp.Table) and node.name not in self.ctes else ""
-            place.sources[node.alias_or_name] = Source(self._keys(node), side.upper() == "LEFT", table)
+            keys = self._keys(node)
+            plain = plain_of_table(table) if table else self._plain_names(node)
+            place.sources[node.alias_or_name] = Source(keys, side.upper() == "LEFT", table, plain)
         return place
+
+    def _plain_names(self, node: exp.Expr) -> frozenset[str]:
+        """Of a derived table or a CTE, by the names that its alias gives them."""
+        if isinstance(node, exp.Table):
+            return renamed(node, *self._plain_ctes.get(node.name, ([], frozenset())))
+        query = node
+        while isinstance(query, exp.Subquery | exp.CTE):
+            query = query.this
+        if not isinstance(query, exp.Query):
+            return frozenset()
+        names = self._plain_of.get(id(query), frozenset())
+        return renamed(node, [one.alias_or_name for one in query.selects] if names else (), names)
 
     def _keys(self, node: exp.Expr) -> tuple[str, ...]:
         if isinstance(node, exp.Table):

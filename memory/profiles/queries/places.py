@@ -15,6 +15,7 @@ class Source:
     keys: tuple[str, ...]
     nullable: bool = False
     table: str = ""  # of the core, where it is one itself
+    plain: frozenset[str] = frozenset()  # columns of which an extreme may be shown (extremes.py)
 
 
 @dataclass

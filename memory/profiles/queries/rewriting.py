@@ -7,6 +7,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from memory.core.personal import CATALOGUE, Kind
+from memory.profiles.queries.allowed import Refusal
+from memory.profiles.queries.apart import part_windows
 from memory.profiles.queries.local import for_sqlite
 from memory.profiles.queries.ordering import settle
 
@@ -24,6 +26,10 @@ def executable(statement: exp.Query, *, tenant: str, vendor: str, rows: int) -> 
     """
     tree = statement.copy()
     settle(tree, tenant=tenant, vendor=vendor)
+    try:
+        part_windows(tree)
+    except Refusal:
+        raise NotAsJudged("parts") from None
     for table in list(tree.find_all(exp.Table)):
         if table.name in CATALOGUE:
             table.replace(_narrowed(table, tenant, vendor))

@@ -199,7 +199,7 @@ WITH_A_REASON = {
     "FULL JOIN": f"SELECT COUNT(*) FROM {T} t FULL JOIN {H} h ON h.customer_id = t.customer_id",
     "printf": f"SELECT printf('%.2f', SUM(amount)) FROM {T}",
 }
-ROLLUP = f"SELECT channel, SUM(amount) FROM {T} GROUP BY channel WITH ROLLUP"  # SQLite has none
+ROLLUP = "SELECT asset_class, SUM(risk_level) FROM core_product GROUP BY asset_class WITH ROLLUP"  # SQLite has none
 
 # Each with what MySQL and MariaDB give.
 VALUES: list[tuple[str, object]] = [

@@ -69,6 +69,18 @@ REFUSED = [
     "LIMIT 1)) FROM core_trade t",
     "SELECT status, (SELECT MAX(u.amount) FROM core_trade u WHERE u.customer_id = t.customer_id) AS m FROM "
     "core_trade t GROUP BY status, t.customer_id",
+    f"SELECT MAX(CASE WHEN c.{THEM} THEN t.amount ELSE 0 END) FROM {JOINED}",
+    f"SELECT MAX(t.amount * (c.opened_at = '2020-12-25 02:00:00')) FROM {JOINED}",
+    f"SELECT MAX(CONCAT(c.opened_at, '|', t.trade_id, '|', t.amount)) FROM {JOINED}",
+    "SELECT MIN(trade_id) FROM core_trade",
+    "SELECT status FROM core_trade GROUP BY status HAVING MAX(amount * (currency = 'HKD')) > 5",
+    "SELECT MAX(v) FROM (SELECT amount * (currency = 'HKD') AS v FROM core_trade) x",
+    "WITH x (a) AS (SELECT amount * (currency = 'HKD') FROM core_trade) SELECT MAX(a) FROM x",
+    "SELECT MAX(v) FROM (SELECT customer_id, SUM(amount * (currency = 'HKD')) AS v FROM core_trade GROUP BY "
+    "customer_id) x",
+    "SELECT MAX(v) FROM (SELECT amount AS v FROM core_trade WHERE currency = 'HKD' UNION ALL SELECT quantity FROM "
+    "core_position) x",
+    "SELECT kind, COUNT(*) FROM core_customer GROUP BY kind WITH ROLLUP",
 ]  # fmt: skip
 
 
@@ -129,7 +141,6 @@ FIGURES = [
     f"SELECT COUNT(*) > 100, SUM(CASE WHEN c.{THEM} THEN t.amount END) FROM {JOINED}",
     f"SELECT COUNT(*) > 100, SUM(CASE WHEN c.{THEM} THEN t.amount ELSE 0 END) FROM {JOINED}",
     f"SELECT COUNT(*) > 100, AVG(IF(c.{THEM}, t.amount, 0)) FROM {JOINED}",
-    f"SELECT COUNT(*) > 100, MAX(CASE WHEN c.{THEM} THEN t.amount ELSE 0 END) FROM {JOINED}",
     f"SELECT COUNT(*) > 100, SUM(t.amount * (c.{THEM})) FROM {JOINED}",
     f"SELECT COUNT(*) > 100, COUNT(DISTINCT CASE WHEN c.{THEM} THEN t.amount END) FROM {JOINED}",
     "SELECT COUNT(*) > 100, SUM(u.amount) FROM core_trade t LEFT JOIN core_trade u ON u.customer_id = t.customer_id "
@@ -206,6 +217,31 @@ def test_one_turns_it_off(twelve_and_one: None, settings: Any) -> None:
     assert (list(map(list, answer.result.rows)), answer.withheld) == ([[AMOUNT]], None)
 
 
+@pytest.mark.parametrize("part", ["", "PARTITION BY p.asset_class "])
+@pytest.mark.parametrize(
+    "figure",
+    [
+        "RANK() OVER ({}ORDER BY SUM(t.amount) DESC)",
+        "ROW_NUMBER() OVER ({}ORDER BY SUM(t.amount))",
+        "LAG(SUM(t.amount)) OVER ({}ORDER BY SUM(t.amount))",
+        "SUM(SUM(t.amount)) OVER ({})",
+    ],
+)
+@pytest.mark.parametrize("more", ["", "JOIN core_customer c ON c.customer_id = t.customer_id "])
+def test_a_window_over_groups_has_them_all(figure: str, part: str, more: str, twelve_and_one: None) -> None:
+    source = f"FROM core_trade t JOIN core_product p ON p.product_id = t.product_id {more}"
+    known = rows(f"SELECT p.asset_class, p.product_id, SUM(t.amount) {source}GROUP BY p.asset_class, p.product_id")
+    assert len(known) == 5
+    found = rows(f"SELECT p.asset_class, p.product_id, SUM(t.amount) AS s, {figure.format(part)} AS r {source}"
+                 "GROUP BY p.asset_class, p.product_id")  # fmt: skip
+    assert [row[:3] for row in found] == known
+    apart = figure.format(part).replace("SUM(t.amount)", "p.s")
+    assert found == rows(
+        f"SELECT p.asset_class, p.product_id, p.s, {apart} AS r FROM (SELECT p.asset_class, p.product_id, "
+        f"SUM(t.amount) AS s {source}GROUP BY p.asset_class, p.product_id) p"
+    )
+
+
 HONEST = [
     ("SELECT COUNT(*), COUNT(DISTINCT customer_id) FROM core_trade", [[121, 13]]),
     ("SELECT COUNT(*) FROM core_customer c WHERE EXISTS (SELECT 1 FROM core_trade t WHERE t.customer_id = "
@@ -223,8 +259,11 @@ HONEST = [
     ("SELECT c.kind, COUNT(DISTINCT c.customer_id) FROM core_customer c LEFT JOIN core_trade t ON t.customer_id = "
      "c.customer_id AND t.currency = 'HKD' WHERE t.trade_id IS NULL GROUP BY c.kind", [["natural", 8]]),
     ("SELECT COUNT(*) FROM (SELECT customer_id FROM core_trade UNION SELECT customer_id FROM core_position) u", [[13]]),
-    ("SELECT MAX(s) FROM (SELECT (SELECT COUNT(*) FROM core_trade t WHERE t.customer_id = c.customer_id) AS s "
-     "FROM core_customer c) x", [[10]]),
+    ("SELECT ROUND(SUM(s), 0) FROM (SELECT (SELECT COUNT(*) FROM core_trade t WHERE t.customer_id = c.customer_id) "
+     "AS s FROM core_customer c) x", [["121"]]),
+    ("SELECT MAX(n) FROM (SELECT customer_id, COUNT(*) AS n FROM core_trade GROUP BY customer_id) x", [[10]]),
+    ("WITH x (a) AS (SELECT n FROM (SELECT COUNT(*) AS n FROM core_trade GROUP BY customer_id) y) SELECT MAX(a) "
+     "FROM x", [[10]]),
     ("SELECT COUNT(*) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY customer_id ORDER BY amount DESC) AS place "
      "FROM core_trade) x WHERE place = 1", [[13]]),
     ("SELECT COUNT(*), SUM(CASE WHEN channel = 'branch' THEN 1 ELSE 0 END) FROM core_trade WHERE currency = 'CNY'",

@@ -127,5 +127,5 @@ def test_subtotals(settings: object) -> None:
     make_facts(customers=60, trades=600)
     assert connection.vendor == "mysql"
     found = rows(ROLLUP)
-    assert [row[0] for row in found] == ["branch", "online", "phone", None]
+    assert [row[0] for row in found] == ["cash", "equity", "mixed", None]
     assert float(found[-1][1]) == pytest.approx(sum(float(row[1]) for row in found[:-1]))
