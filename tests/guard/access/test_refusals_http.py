@@ -48,6 +48,7 @@ _NO_DRAFTS = [("customer", "alice", SCOPE), ("analyst", "x", SCOPE), ("risk", "r
 _DRAFT = [*_NO_DRAFTS, ("advisor", "wei", OWNER)]
 _NO_REVIEWS = [*_NO_DRAFTS, ("advisor", "wei", SCOPE)]
 _NO_SQL = [("customer", "alice", SCOPE), ("advisor", "lin", SCOPE), ("risk", "r", SCOPE)]
+_NO_ALERTS = [("customer", "alice", SCOPE), ("advisor", "lin", SCOPE), ("analyst", "x", SCOPE)]
 
 # route -> who is refused there, and how: (agent, actor, code). alice's session; customer alice, whom advisor lin has.
 REFUSED: dict[str, list[tuple[str, str, str]]] = {
@@ -79,11 +80,14 @@ REFUSED: dict[str, list[tuple[str, str, str]]] = {
     "POST /analytics/queries": _NO_SQL,
     "POST /analytics/queries/check": _NO_SQL,
     "GET /analytics/queries": _NO_SQL,
+    "GET /alerts": _NO_ALERTS,
+    "POST /alerts/{alert_id}/profile": _NO_ALERTS,
+    "POST /trades/{trade_id}/evaluate": _NO_ALERTS,
     "POST /audit/observations": [("customer", "alice", SCOPE), ("analyst", "x", SCOPE), ("risk", "r", SCOPE)],
 }  # fmt: skip
 
 # Lists of one's own: in another tenant they are of somebody else, and empty.
-OWN_LISTS = {"GET /drafts", "GET /analytics/queries"}
+OWN_LISTS = {"GET /drafts", "GET /analytics/queries", "GET /alerts"}
 # Only an agent that does not exist is refused here: each of the four opens sessions of its own.
 NOBODY_REFUSED = {"POST /sessions"}
 
@@ -107,7 +111,8 @@ def ids() -> dict[str, str]:
     CoreAssignment.objects.create(tenant="default", customer_id="alice", advisor_id="lin")
     content = Content(kind="message", channel="app", body="A word to you.")
     draft = create_draft(caller=Caller("default", "advisor", "lin"), customer_id="alice", content=content)
-    return {"session_id": session_id, "customer_id": "alice", "advisor_id": "lin", "draft_id": draft.pk}
+    named = {"alert_id": "a-1", "trade_id": "t-1"}
+    return {"session_id": session_id, "customer_id": "alice", "advisor_id": "lin", "draft_id": draft.pk, **named}
 
 
 @pytest.mark.parametrize("route", sorted(REFUSED))
@@ -167,10 +172,21 @@ def test_another_tenants_key_finds_nothing_here(ids: dict[str, str]) -> None:
             continue
         for agent, actor in (("customer", "alice"), ("advisor", "lin"), ("risk", "r")):
             answer = ask(route, ids, keys[agent], **{"X-Actor-Id": actor})
+            if (route, agent) == ("GET /profiles/l3/{customer_id}", "customer"):
+                # As for whoever has no profile of risk's: that there is none is told to nobody.
+                assert (answer.status_code, answer.json()["version"]) == (200, 0)
+                continue
+            if (route, agent) == ("GET /profiles/l3/{customer_id}/versions", "customer"):
+                assert (answer.status_code, answer.json()["items"]) == (200, [])
+                continue
             assert answer.status_code in (403, 404), (route, agent)
 
 
 def test_lists_of_ones_own_are_empty_in_another_tenant(ids: dict[str, str]) -> None:
-    for route, agent, actor in (("GET /drafts", "advisor", "lin"), ("GET /analytics/queries", "analyst", "x")):
+    for route, agent, actor in (
+        ("GET /drafts", "advisor", "lin"),
+        ("GET /analytics/queries", "analyst", "x"),
+        ("GET /alerts", "risk", "r"),
+    ):
         answer = ask(route, ids, issue_key(agent=agent, tenant="east").key, **{"X-Actor-Id": actor})
         assert (answer.status_code, answer.json()["items"]) == (200, []), route
