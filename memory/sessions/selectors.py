@@ -220,20 +220,30 @@ def _page(owner: Owner, limit: int, before: int | None, view: str, first: int | 
     # Missing: queued, or never used (an outage). The stream first, then MySQL again: an entry is in one of them.
     queued = [entry for entry in undrained(owner, shared=True) if before is None or entry.seq < before]
     stored = _stored_page(owner, limit, before, view)
-    there = {message.seq for message in stored.messages}
-    extra = [
-        entry
-        for entry in queued
-        if entry.seq > stored.before and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
-    ]
+    extra = _missing(stored, queued)
     # Asked once more: during an outage the same entry may have come another way, and have its place on another page.
-    extra = sorted(not_in_mysql(extra), key=lambda entry: entry.seq)
+    fresh = not_in_mysql(extra)
+    if len(fresh) < len(extra):
+        # Or it was committed since the page was read, as whoever moves the head does with all that is queued.
+        stored = _stored_page(owner, limit, before, view)
+        fresh = _missing(stored, fresh)
+    extra = sorted(fresh, key=lambda entry: entry.seq)
     # Some may lie between the page's first entry in MySQL and the one before it: those are of the page before.
     floor = stored.messages[0].seq if stored.more else 0
     merged = sorted([*stored.messages, *(_message_of(entry) for entry in extra if entry.seq >= floor)], key=_number)
     if len(merged) > limit:
         stored = replace(stored, more=True)
     return replace(stored, messages=merged[-limit:]).page(limit)
+
+
+def _missing(stored: _Stored, queued: Sequence[Entry]) -> list[Entry]:
+    """What is queued of a page's path and not among what MySQL had of it."""
+    there = {message.seq for message in stored.messages}
+    return [
+        entry
+        for entry in queued
+        if entry.seq > stored.before and entry.seq not in there and within(stored.spans, entry.session_pk, entry.seq)
+    ]
 
 
 def _number(message: Message) -> int:

@@ -28,6 +28,9 @@ RISK = ("risk", "r")
 
 # route -> who may call it, and a body that it takes
 GOOD: dict[str, tuple[tuple[str, str], Any]] = {
+    "GET /alerts": (RISK, None),
+    "POST /alerts/{alert_id}/profile": (RISK, {}),
+    "POST /trades/{trade_id}/evaluate": (RISK, None),
     "POST /tokens": (ALICE, None),
     "POST /tokens/refresh": (ALICE, {"refresh_token": "x"}),
     "POST /tokens/revoke": (ALICE, {}),
@@ -90,6 +93,8 @@ def ids(settings: Any) -> dict[str, str]:
         "customer_id": "alice",
         "advisor_id": "wei",
         "admission_id": "a-1",
+        "alert_id": "al-1",
+        "trade_id": "t-1",
         "draft_id": draft.draft_id,
     }
 
@@ -97,7 +102,7 @@ def ids(settings: Any) -> dict[str, str]:
 def ask(route: str, ids: dict[str, str], query: str, **headers: str) -> Any:
     method, path = route.split(" ")
     (agent, actor), body = GOOD[route]
-    sent = {"Authorization": f"Bearer {issue_key(agent=agent).key}", "X-Actor-Id": actor, **headers}
+    sent = {"Authorization": f"Bearer {issue_key(agent=agent, actor_id=actor).key}", "X-Actor-Id": actor, **headers}
     data = b"" if body is None else json.dumps(body).encode()
     address = f"/api/v1{path.format(**ids)}?{query}"
     return Client().generic(method, address, data, content_type="application/json", headers=sent)
