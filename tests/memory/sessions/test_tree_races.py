@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
 
 from config.base.errors import DomainError
-from memory.sessions import branching, drain, reopen, restructuring
+from memory.sessions import branching, drain, reopen, restructuring, selectors
 from memory.sessions.direct import append_past_redis
-from memory.sessions.entries import prepare
+from memory.sessions.entries import Entry, prepare
 from memory.sessions.models import AgentMessage, AgentSession, MessageDeadLetter, SessionBranch
 from tests.memory.sessions.dying import dies_at
 from tests.memory.sessions.helpers import (
@@ -370,3 +370,16 @@ def test_a_compaction_that_keeps_a_whole_window_is_followed_all_the_same() -> No
     assert parents(session)["next"] == done.entry.content
     assert said(session) == [*(f"m{n}" for n in range(6, 25)), "next"]
     assert said(session, limit=100)[0] == done.entry.content
+
+
+def test_what_is_committed_between_two_looks_of_a_page_is_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as not in MySQL yet, and then as there already: whoever moves the head commits what is queued."""
+    session, ids = make_talk(*"abcdef")
+    not_in_mysql = selectors.not_in_mysql
+
+    def committed_first(entries: Sequence[Entry]) -> list[Entry]:
+        branching.navigate(caller=ALICE, session_id=session, entry_id=ids[3])
+        return not_in_mysql(entries)
+
+    monkeypatch.setattr(selectors, "not_in_mysql", committed_first)
+    assert said(session, limit=100) == [*"abcd"]
