@@ -138,7 +138,7 @@ def write_l3(*, caller: Caller, customer_id: str, payload: Mapping[str, Any], if
         # After the rollback, which would have taken the row along.
         if refusal.code == "NEEDS_CONFIRMED_ALERT":
             names = [error["field"] for error in refusal.extra["errors"]]
-            _record_refusal(caller, "profile_l3", customer_id, names, refusal.code)
+            record_write_refusal(caller, "profile_l3", customer_id, names, refusal.code)
         raise
 
 
@@ -158,7 +158,7 @@ def _checked(
     Audited are another writer's field, which is an attempt and no slip, and what must not be kept or shown.
     """
     if tried := sorted(set(payload) & set(forbidden)):
-        _record_refusal(caller, object_type, customer_id, tried)
+        record_write_refusal(caller, object_type, customer_id, tried)
         raise _invalid([(name, forbidden[name]) for name in tried])
     try:
         fields = schema.model_validate(payload)
@@ -173,12 +173,12 @@ def _checked(
     if size > MAX_PAYLOAD_BYTES:
         raise DomainError("BODY_TOO_LARGE", f"the fields are {size} bytes together; the limit is {MAX_PAYLOAD_BYTES}")
     if unfit := list(fields.unfit()):
-        _record_refusal(caller, object_type, customer_id, [path for path, _why in unfit])
+        record_write_refusal(caller, object_type, customer_id, [path for path, _why in unfit])
         raise _invalid(unfit)
     return fields
 
 
-def _record_refusal(
+def record_write_refusal(
     caller: Caller, object_type: str, customer_id: str, fields: list[str], code: str = "INVALID_REQUEST"
 ) -> None:
     """One row that names the fields, never what was sent in them."""

@@ -15,11 +15,9 @@ from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access.matrix import Resource
 from guard.access.services import Caller, authorize
-from guard.audit.models import Decision, EventType
-from guard.audit.services import record
 from memory.profiles.derived import is_active
 from memory.profiles.models import CustomerProfileL3
-from memory.profiles.services import MAX_FAULTS, Written, write_l3
+from memory.profiles.services import MAX_FAULTS, Written, record_write_refusal, write_l3
 from risk.alerts.deadlines import OPEN
 from risk.alerts.models import AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
@@ -116,18 +114,7 @@ def _refuse_telling(caller: Caller, alert: RiskAlert, given: Mapping[str, Sequen
     ]
     if not names:
         return
-    record(
-        tenant=caller.tenant,
-        event_type=EventType.PROFILE_WRITE,
-        decision=Decision.REFUSED,
-        actor_type=caller.actor_type,
-        actor_id=caller.actor_id,
-        agent=caller.agent,
-        object_type="profile_l3",
-        object_id=alert.customer_id,
-        code="INVALID_REQUEST",
-        input_summary={"code": "INVALID_REQUEST", "customer_id": alert.customer_id, "fields": names[:MAX_FAULTS]},
-    )
+    record_write_refusal(caller, "profile_l3", alert.customer_id, names)
     reason = "would tip off: what follows from this alert is risk's alone; make it visibility risk"
     errors = [{"field": name, "reason": reason} for name in names[:MAX_FAULTS]]
     raise DomainError("INVALID_REQUEST", f"{names[0]}: {reason}", errors=errors)

@@ -9,7 +9,6 @@ from risk.alerts.settling import (
     Findings,
     live_hits_of,
     settle_advisor,
-    settle_and_read,
     settle_customer,
     settle_customers,
 )
@@ -18,5 +17,5 @@ from risk.alerts.snoozing import snooze, wake
 __all__ = [
     "Findings", "SettleResult", "SweepResult", "add_note", "approve", "assign", "assign_many", "claim",
     "claim_many", "claim_next", "dispose", "dispose_many", "escalate", "give_back", "live_hits_of", "release",
-    "reopen", "settle_advisor", "settle_and_read", "settle_customer", "settle_customers", "snooze", "sweep", "wake",
+    "reopen", "settle_advisor", "settle_customer", "settle_customers", "snooze", "sweep", "wake",
 ]  # fmt: skip

@@ -33,21 +33,20 @@ def settle_customer(
     final_trades: Mapping[str, FinalTrade],
     trace_id: str = "",
     rule_ids: Collection[str] | None = None,
-    live: Sequence[RiskAlertHit] | None = None,
     beside: Callable[[], object] | None = None,
-) -> SettleResult:
+) -> tuple[SettleResult, Sequence[RiskAlertHit]]:
     """Makes the stored live hits of a customer equal to `hits`, all that are true of the customer now.
+
+    Answers what was done, and the live hits as they then stand.
 
     hits: from a complete evaluation, in the order of their trades; findings on missing facts (DATA_QUALITY) too.
     final_trades: the customer's trades as they now stand; they tell why a finding is gone.
     rule_ids: the rules that were evaluated; None means all that speak of customers. Hits of others are left alone,
         but for those whose trade was cancelled, reversed or corrected since: they are marked.
 
-    live: the customer's live hits, where the caller has read them (`live_hits_of`).
     beside: called in each transaction that changes something, for what has to be written with it.
 
-    1. Read the live hits and what decides where others go. An unchanged customer costs this one query, and none
-       where the live hits were given.
+    1. Read the live hits and what decides where others go. An unchanged customer costs this one query.
     2. What is gone is marked `cancelled` (its trade was cancelled or reversed), `superseded` (its trade has a
        higher version) or `withdrawn`.
     3. What is new or has other figures finds its alert. All this is worked out first, then written in one transaction
@@ -62,36 +61,9 @@ def settle_customer(
     unique keys and the alerts' versions decide, and the loser reads again and joins.
     Errors: ValueError for hits of another customer, of a rule outside `rule_ids`, or twice for one evidence key.
     """
-    return settle_and_read(
-        tenant=tenant,
-        customer_id=customer_id,
-        hits=hits,
-        final_trades=final_trades,
-        trace_id=trace_id,
-        rule_ids=rule_ids,
-        live=live,
-        beside=beside,
-    )[0]
-
-
-def settle_and_read(
-    *,
-    tenant: str,
-    customer_id: str,
-    hits: Sequence[Hit],
-    final_trades: Mapping[str, FinalTrade],
-    trace_id: str = "",
-    rule_ids: Collection[str] | None = None,
-    live: Sequence[RiskAlertHit] | None = None,
-    beside: Callable[[], object] | None = None,
-) -> tuple[SettleResult, Sequence[RiskAlertHit]]:
-    """As `settle_customer`, with the customer's live hits as they then stand. No query more."""
     settlement = _of_customer(
         tenant, Findings(customer_id, hits, final_trades, trace_id or current_trace_id()), rule_ids, beside
     )
-    # 1
-    if live is not None and not settlement.changes(live):
-        return SettleResult(unchanged=len(settlement.wanted)), live
     return settlement.run(live=Q(state=HitState.LIVE))
 
 

@@ -19,7 +19,7 @@ from guard.access.services import Caller, authorize
 from memory.core.around import facts_around
 from memory.core.importer import mark
 from risk.alerts.models import RiskAlertHit
-from risk.alerts.services import SettleResult, settle_and_read
+from risk.alerts.services import SettleResult, settle_customer
 from risk.rules.engine import evaluate
 from risk.rules.hit import DATA_QUALITY
 from risk.rules.ruling import ruling
@@ -66,7 +66,7 @@ def evaluate_trade(*, tenant: str, trade_id: str) -> Evaluated:
         found = evaluate(rows, ruled.active)
         final = found.final_trades[trade_id]
         version, status = final.version, final.status
-        result, live = settle_and_read(
+        result, live = settle_customer(
             tenant=tenant,
             customer_id=customer_id,
             hits=list(found.hits),

@@ -46,3 +46,13 @@ def a_small_core(directory: Path, **more: Any) -> ImportReport:
         "positions": [POSITION], "trades": [TRADE],
     }  # fmt: skip
     return load(directory, **{**files, **more})
+
+
+def load_just_under(directory: Path) -> None:
+    """Three purchases of 45,000 CNY in cash on three days: each just under RISK-003's limit of 50,000."""
+    trades = [
+        {**TRADE, "trade_id": f"t{n}", "amount": "45000", "settle_method": "cash", "price": "1",
+         "traded_at": f"2026-06-1{n}T12:00:00+08:00"} for n in (5, 6, 7)
+    ]  # fmt: skip
+    load(directory, customers=[CUSTOMER], products=[{**PRODUCT, "risk_level": "R1"}],
+         assessments=[ASSESSMENT], trades=trades)  # fmt: skip

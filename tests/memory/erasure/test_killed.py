@@ -17,6 +17,7 @@ from memory.erasure import running
 from memory.erasure.models import ErasureReceipt
 from memory.erasure.services import erase_customer
 from memory.sessions.drain import drain
+from tests.dying import Killed
 from tests.memory.erasure.helpers import (
     ALICE,
     ALICE_ID,
@@ -32,10 +33,6 @@ from tests.memory.erasure.helpers import (
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROJECT = Path(__file__).resolve().parents[3]
-
-
-class Killed(BaseException):
-    """As SIGKILL: nobody catches it."""
 
 
 def a_life() -> None:

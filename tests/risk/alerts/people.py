@@ -71,7 +71,7 @@ def settle(
     trades = {hit.trade_id: FinalTrade(hit.trade_version, "executed") for hit in hits} | (final or {})
     return settle_customer(
         tenant=tenant, customer_id=customer, hits=hits, final_trades=trades, trace_id="a" * 32, **more
-    )
+    )[0]
 
 
 def the_alert(**where: Any) -> RiskAlert:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from datetime import date, datetime, timedelta
+from functools import partial
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError
 
 from config.base.clock import now
 from guard.audit.models import AuditLog
@@ -23,6 +23,7 @@ from risk.alerts.services import claim, dispose, reopen, sweep
 from risk.calendar.models import Holiday
 from risk.calendar.services import delete_holiday, save_holiday
 from risk.rules.hit import DATA_QUALITY
+from tests.dying import dies_at
 from tests.risk.alerts.people import DAY, REASON, make_hit, make_person, outbox, settle, the_alert
 from tests.risk.alerts.test_officers import at_once, judge
 from tests.risk.conduct.make import clock_at
@@ -328,36 +329,6 @@ def test_the_clock_starts_anew_with_a_reopening() -> None:
     assert sweep().level_2 == 0
 
 
-class Killed(BaseException):
-    """Whatever the process was doing, it is over."""
-
-
-def killed_at(statement: int, at: datetime) -> bool:
-    """A sweep in a thread whose connection dies at that statement. Whether it came so far."""
-    left = [statement]
-    died: list[bool] = []
-
-    def dying(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        left[0] -= 1
-        if left[0] <= 0:
-            raise Killed
-        return execute(sql, params, many, context)
-
-    def run() -> None:
-        with connection.execute_wrapper(dying):
-            try:
-                sweep(at=at)
-            except Killed:
-                died.append(True)
-            finally:
-                connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    return bool(died)
-
-
 @pytest.mark.django_db(transaction=True)
 def test_killed_at_every_statement_nothing_is_lost_and_nothing_told_twice() -> None:
     rounds, late = 0, now() + timedelta(days=30)
@@ -366,7 +337,7 @@ def test_killed_at_every_statement_nothing_is_lost_and_nothing_told_twice() -> N
         settle(make_hit(f"T{rounds}", customer=f"C{rounds}", score=60))
         snoozed = now() if rounds % 2 else None
         RiskAlert.objects.filter(customer_id=f"C{rounds}").update(snoozed_until=snoozed)
-        if not killed_at(rounds, late):
+        if not dies_at(rounds, partial(sweep, at=late)):
             break
     assert rounds > 8
     sweep(at=late)

@@ -45,7 +45,7 @@ def alone(found: Sequence[Findings], tenant: str) -> dict[str, SettleResult | Ex
             hits=one.hits,
             final_trades=one.final_trades,
             trace_id=one.trace_id,
-        )
+        )[0]
         for one in found
     }
 

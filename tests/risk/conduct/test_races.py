@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from unittest import mock
 
 import pytest
 from django.conf import settings
-from django.db import connection, connections, transaction
+from django.db import transaction
 
 from config.base.clock import now
 from guard.access.services import Caller
@@ -20,6 +19,7 @@ from risk.alerts.models import AlertOutbox, HitState, RiskAlert, RiskAlertHit
 from risk.conduct import following, services
 from risk.conduct.models import ConductChange, ConductCursor
 from risk.conduct.services import scan_conduct
+from tests.dying import dies_at
 from tests.risk.conduct.make import MINUTE, NOON, clock_at, live, make_probing, make_refusal
 from tests.threads import Threads
 
@@ -126,30 +126,6 @@ def test_an_abandoned_id_is_given_up_but_not_while_a_transaction_holds_it() -> N
     assert ConductCursor.objects.get().missing == []
 
 
-class Killed(BaseException):
-    """Whatever the process was doing, it is over."""
-
-
-def killed_somewhere(rnd: random.Random, work: Callable[[], Any], statements: int) -> bool:
-    """Runs `work` in a thread whose connection dies at one of its first statements. Whether it died."""
-    left = [rnd.randrange(1, statements)]
-
-    def dying(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        left[0] -= 1
-        if left[0] <= 0:
-            raise Killed
-        return execute(sql, params, many, context)
-
-    def run() -> Any:
-        with connection.execute_wrapper(dying):
-            try:
-                return work()
-            finally:
-                connections.close_all()
-
-    return isinstance(Threads(1, run).end()[0], Killed)
-
-
 def test_killed_anywhere_it_goes_on_and_finds_each_once() -> None:
     rnd = random.Random(11)
     died = 0
@@ -159,7 +135,7 @@ def test_killed_anywhere_it_goes_on_and_finds_each_once() -> None:
         # Claims of those that died before have ended.
         late = now() + round_ * timedelta(seconds=services.CLAIM_SECONDS + 1)
         with mock.patch.object(services, "now", return_value=late):
-            died += killed_somewhere(rnd, scan_conduct, 70)
+            died += dies_at(rnd.randrange(1, 70), scan_conduct)
     assert died >= 15
     late = now() + 21 * timedelta(seconds=services.CLAIM_SECONDS + 1)
     with mock.patch.object(services, "now", return_value=late):

@@ -3,52 +3,18 @@ one alert, one opening, one number."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from django.db import connection, connections
 
 from guard.audit.models import AuditLog
 from risk.alerts.models import AlertOutbox, FeedHead, RiskAlert, RiskAlertHit
 from risk.feed.services import publish
+from tests.dying import dies_at
 from tests.risk.alerts.people import make_hit, settle
 from tests.risk.feed.test_publish import Listener
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Killed(BaseException):
-    """Whatever the process was doing, it is over."""
-
-
-def dies_at(statement: int, work: Callable[[], Any]) -> bool:
-    """The work in a thread whose connection dies at that statement. Whether it came so far."""
-    left = [statement]
-    died: list[bool] = []
-
-    def dying(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        left[0] -= 1
-        if left[0] <= 0:
-            raise Killed
-        return execute(sql, params, many, context)
-
-    def run() -> None:
-        with connection.execute_wrapper(dying):
-            try:
-                work()
-            except Killed:
-                died.append(True)
-            finally:
-                connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    return bool(died)
 
 
 def whole() -> None:

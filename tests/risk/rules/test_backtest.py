@@ -22,7 +22,7 @@ from risk.rules.backtest import Report, backtest
 from risk.rules.models import Backtest, BacktestState, RiskRule, ShadowHit
 from risk.rules.services import scan
 from risk.rules.trials import on_trial
-from tests.memory.core.build import ASSESSMENT, CUSTOMER, POSITION, PRODUCT, TRADE, load
+from tests.memory.core.build import ASSESSMENT, CUSTOMER, POSITION, PRODUCT, TRADE, load, load_just_under
 from tests.risk.alerts.people import make_manager, make_person
 
 pytestmark = pytest.mark.django_db
@@ -215,12 +215,7 @@ def test_alerts_a_day_are_counted_over_the_last_90_days(tmp_path: Path) -> None:
 
 def test_limits_of_003_are_tried_on_004_too(tmp_path: Path) -> None:
     """Three times 45,000 in cash: just under 50,000, and just over 40,000."""
-    trades = [
-        {**TRADE, "trade_id": f"t{n}", "amount": "45000", "settle_method": "cash", "price": "1",
-         "traded_at": f"2026-06-1{n}T12:00:00+08:00"} for n in (5, 6, 7)
-    ]  # fmt: skip
-    load(tmp_path, customers=[CUSTOMER], products=[{**PRODUCT, "risk_level": "R1"}],
-         assessments=[ASSESSMENT], trades=trades)  # fmt: skip
+    load_just_under(tmp_path)
     scan()
     assert RiskAlertHit.objects.filter(rule_id="RISK-004").count() == 1
     row = on_trial(tenant="default", rule_id="RISK-003", version=None, params={"cash_cny": 40_000})

@@ -16,7 +16,7 @@ from risk.rules import shadow as room
 from risk.rules import versions
 from risk.rules.models import RiskRule, ShadowHit
 from risk.rules.services import scan
-from tests.memory.core.build import ASSESSMENT, CUSTOMER, POSITION, PRODUCT, TRADE, load
+from tests.memory.core.build import ASSESSMENT, CUSTOMER, POSITION, PRODUCT, TRADE, load, load_just_under
 from tests.risk.alerts.people import make_manager
 
 pytestmark = pytest.mark.django_db
@@ -163,12 +163,7 @@ def test_one_version_of_a_rule_is_in_shadow_at_a_time() -> None:
 
 
 def test_limits_of_003_in_shadow_move_004_with_them(tmp_path: Path) -> None:
-    trades = [
-        {**TRADE, "trade_id": f"t{n}", "amount": "45000", "settle_method": "cash", "price": "1",
-         "traded_at": f"2026-06-1{n}T12:00:00+08:00"} for n in (5, 6, 7)
-    ]  # fmt: skip
-    load(tmp_path, customers=[CUSTOMER], products=[{**PRODUCT, "risk_level": "R1"}],
-         assessments=[ASSESSMENT], trades=trades)  # fmt: skip
+    load_just_under(tmp_path)
     make_shadow("RISK-003", cash_cny=40_000)
     scan()
     found = ShadowHit.objects.order_by("occurred_at", "found_by").values_list("found_by", "side")
