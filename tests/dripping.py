@@ -13,7 +13,7 @@ class Dripping:
 
     def __init__(self, port: int, pause: float) -> None:
         self.drip, self.over = threading.Event(), threading.Event()
-        self.connections = 0
+        self.connections = self.dripped = 0  # dripped: bytes
         self._to, self._pause = port, pause
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -40,6 +40,7 @@ class Dripping:
                     continue
                 for byte in data:
                     target.sendall(bytes([byte]))
+                    self.dripped += 1
                     if self.over.wait(self._pause):
                         return
 

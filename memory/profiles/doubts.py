@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from django.conf import settings
 from django.db import DatabaseError
 
 from config.base.redis import RedisUnavailable, on_other_server
@@ -103,21 +102,24 @@ class Retrying:
             if len(self._names) < RETRY_KEYS:
                 self._names.update(names)
             if self._thread is None:
-                arguments = (drop, settings.REDIS_URL)
-                self._thread = threading.Thread(target=self._run, args=arguments, name="profile-drops", daemon=True)
+                self._thread = threading.Thread(target=self._run, args=(drop,), name="profile-drops", daemon=True)
                 self._thread.start()
 
     def forget(self) -> None:
+        """Its thread ends without a further try; what fails later has another."""
         with self._lock:
             self._names.clear()
+            self._thread = None
 
-    def _run(self, drop: Callable[[list[str]], None], url: str) -> None:
+    def _run(self, drop: Callable[[list[str]], None]) -> None:
         until = time.monotonic() + RETRY_SECONDS
         while True:
             time.sleep(PAUSE)
             with self._lock:
+                if self._thread is not threading.current_thread():
+                    return
                 names = sorted(self._names)
-                if not names or time.monotonic() > until or url != settings.REDIS_URL:
+                if not names or time.monotonic() > until:
                     self._names.clear()
                     self._thread = None
                     return

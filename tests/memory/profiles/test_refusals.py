@@ -120,8 +120,8 @@ def test_who_saw_nothing_of_it_is_helped_by_the_savers_next_try(refusal: str, ow
     undo = REFUSALS[refusal](own_redis_server)
     change_l1("judge")
     undo()
-    until = time.monotonic() + 5
-    while own_redis_server.client().exists(*SLOT.names):
+    client, until = own_redis_server.client(), time.monotonic() + 5
+    while client.exists(*SLOT.names):
         assert time.monotonic() < until
     as_another_process()
     assert read_l1() == "judge"
