@@ -158,7 +158,7 @@ def _runs(mask: npt.NDArray[np.bool_], least: int = _MIN_HIDDEN) -> Iterator[tup
 
 # Eight bytes or more of ASCII or of Chinese in UTF-8 in a row: what is left of random bytes is next to nothing.
 _STRETCH = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xe3-\xe9\xef][\x80-\xbf]{2}|[\xc2-\xdf][\x80-\xbf]){6,}")
-_LETTER = re.compile(r"[^\W\d_]")
+_LETTER = re.compile(r"[^\W_]")
 _COMMON = re.compile(r"[\t\n\r\x20-\x7e\u3001-\u3011\u4e00-\u9fa5\uff01-\uff5e]")
 
 
