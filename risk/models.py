@@ -1,5 +1,6 @@
 """Re-exports, so that Django finds the tables of the rooms."""
 
+from risk.alerts.casework import AlertAttachment, AttachmentChunk, CaseFile, InformationRequest
 from risk.alerts.models import AlertAction, AlertLook, AlertOutbox, FeedHead, RiskAlert, RiskAlertHit
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign, ConductChange, ConductCursor, TradeRequest
@@ -7,6 +8,7 @@ from risk.console.models import SavedView
 from risk.rules.models import Backtest, RiskRule, ShadowHit
 
 __all__ = [
-    "AlertAction", "AlertLook", "AlertOutbox", "Backtest", "Campaign", "ConductChange", "ConductCursor", "FeedHead",
-    "Holiday", "RiskAlert", "RiskAlertHit", "RiskRule", "SavedView", "ShadowHit", "TradeRequest",
+    "AlertAction", "AlertAttachment", "AlertLook", "AlertOutbox", "AttachmentChunk", "Backtest", "Campaign", "CaseFile",
+    "ConductChange", "ConductCursor", "FeedHead", "Holiday", "InformationRequest", "RiskAlert", "RiskAlertHit",
+    "RiskRule", "SavedView", "ShadowHit", "TradeRequest",
 ]  # fmt: skip

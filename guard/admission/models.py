@@ -166,13 +166,15 @@ class ActorBlock(models.Model):
 
 
 class AgentPause(models.Model):
-    """An agent that starts nothing for a tenant until somebody lifts it. `open` as with blocks."""
+    """An agent that starts nothing for a tenant until `expires_at` (None: until somebody lifts it). `open` as with
+    blocks."""
 
     tenant = IdField(_("tenant"))
     agent = models.CharField(_("AI agent"), max_length=16)
     reason = models.CharField(_("reason"), max_length=200)
     paused_by = IdField(_("paused by"))
     started_at = models.DateTimeField(_("since"), default=now)
+    expires_at = models.DateTimeField(_("until"), null=True)
     ended_at = models.DateTimeField(_("ended"), null=True)
     lifted_by = IdField(_("lifted by"), blank=True, default="")
     open = models.PositiveSmallIntegerField(null=True, default=1)

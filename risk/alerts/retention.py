@@ -26,6 +26,7 @@ from config.base.retention import (
 )
 from memory.core.models import CoreCustomer
 from memory.core.selectors import trades
+from risk.alerts.casework import AlertAttachment, AttachmentChunk, CaseFile, InformationRequest
 from risk.alerts.models import (
     DISPOSED,
     AlertAction,
@@ -71,6 +72,11 @@ def found_again(pks: Sequence[str], before: datetime) -> Collection[str]:
 def remove(pks: Sequence[str], before: datetime) -> Mapping[str, int]:
     """Whole alerts, so that none is ever seen without its evidence."""
     counts = {}
+    if pieces := AttachmentChunk.objects.filter(attachment__alert_id__in=pks).delete()[0]:
+        counts[AttachmentChunk._meta.db_table] = pieces
+    for model in (AlertAttachment, InformationRequest, CaseFile):
+        if gone := model._default_manager.filter(alert_id__in=pks).delete()[0]:
+            counts[model._meta.db_table] = gone
     for model in (AlertAction, RiskAlertHit):
         counts[model._meta.db_table] = model._default_manager.filter(alert_id__in=pks).delete()[0]
     if looks := AlertLook.objects.filter(alert_id__in=pks).delete()[0]:
@@ -111,6 +117,12 @@ register(
     ),
     along(RiskAlertHit, "findings", ALERT),
     along(AlertAction, "what was done with alerts", ALERT),
+    along(
+        AlertAttachment, "files that officers added to alerts; an erasure of the customer takes name and bytes", ALERT
+    ),
+    along(AttachmentChunk, "the bytes of those files", AlertAttachment._meta.db_table),
+    along(InformationRequest, "questions about alerts, with their answers", ALERT),
+    along(CaseFile, "the hashes of case files that were handed out", ALERT),
     along(AlertLook, "who has last looked at which version of an alert", ALERT),
     Retention(
         AlertOutbox._meta.db_table,
