@@ -286,6 +286,9 @@ class CoreTrade(CoreFact):
             models.Index(fields=["tenant", "customer_id", "traded_at"], name="core_trade_customer"),
             # whose facts change with this product
             models.Index(fields=["tenant", "product_id", "customer_id"], name="core_trade_product"),
+            # which trades were corrected: the scanner, with each chunk. First versions, which nearly all are, stand in
+            # it in the order of their arrival, so an import pays little for it.
+            models.Index(fields=["tenant", "version"], name="core_trade_version"),
         ]
 
     def __str__(self) -> str:
