@@ -4,11 +4,11 @@ from risk.alerts.casework import AlertAttachment, AttachmentChunk, CaseFile, Inf
 from risk.alerts.models import AlertAction, AlertLook, AlertOutbox, FeedHead, RiskAlert, RiskAlertHit
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign, ConductChange, ConductCursor, TradeRequest
-from risk.console.models import SavedView
+from risk.console.models import AlertTally, SavedView
 from risk.rules.models import Backtest, RiskRule, ShadowHit
 
 __all__ = [
-    "AlertAction", "AlertAttachment", "AlertLook", "AlertOutbox", "AttachmentChunk", "Backtest", "Campaign", "CaseFile",
-    "ConductChange", "ConductCursor", "FeedHead", "Holiday", "InformationRequest", "RiskAlert", "RiskAlertHit",
+    "AlertAction", "AlertAttachment", "AlertLook", "AlertOutbox", "AlertTally", "AttachmentChunk", "Backtest", "Campaign",
+    "CaseFile", "ConductChange", "ConductCursor", "FeedHead", "Holiday", "InformationRequest", "RiskAlert", "RiskAlertHit",
     "RiskRule", "SavedView", "ShadowHit", "TradeRequest",
 ]  # fmt: skip

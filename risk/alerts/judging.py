@@ -107,6 +107,9 @@ def put_forward(alert: RiskAlert, officer: User, judgement: Judgement, evidence:
             "proposed_hash": evidence,
             "proposed_by": officer,
             "proposed_at": now(),
+            # What had come back is in hand again.
+            "woken_at": None,
+            "woken_by": "",
         },
         summary={
             "proposed": judgement.status.value, "evidence": evidence, "quiet_days": judgement.quiet_days,

@@ -76,11 +76,12 @@ SET_CHARS = 120  # of a set of rules or subtypes that the queue's indices hold
 
 
 class WokenBy(models.TextChoices):
-    """Why an alert that was put aside is back."""
+    """Why an alert is back with its officer: it was put aside, or put forward to a second officer."""
 
     TIME = "time", _("its time has come")
     LEVEL = "level", _("it was escalated")
     OFFICER = "officer", _("an officer took it up again")
+    RETURNED = "returned", _("returned by a second officer")
 
 
 class RiskAlert(models.Model):
@@ -222,6 +223,18 @@ class RiskAlert(models.Model):
             models.Index(
                 fields=["tenant", "alert_type", "shelf", "advisor_id", "queue_at", "alert_id"],
                 name="risk_alert_of_advisor",
+            ),
+            # of those that came back: why (what was returned, what woke by itself)
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "woken_by", "queue_at", "alert_id"], name="risk_alert_back"
+            ),
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "disposition_code", "queue_at", "alert_id"],
+                name="risk_alert_codes",
+            ),
+            # the overview: open alerts by level and age, counted in the index alone
+            models.Index(
+                fields=["tenant", "alert_type", "shelf", "escalation_level", "opened_at"], name="risk_alert_ages"
             ),
             # search by the trace id under which an alert was opened
             models.Index(fields=["tenant", "trace_id"], name="risk_alert_trace"),

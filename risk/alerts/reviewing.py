@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth.models import User
 
+from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access.roles import may
 from guard.audit.models import Decision
@@ -20,7 +21,7 @@ from risk.alerts.acting import (
     record_refused,
 )
 from risk.alerts.judging import Judgement, no_proposal, put_forward, take
-from risk.alerts.models import AlertStatus, RiskAlert
+from risk.alerts.models import AlertStatus, RiskAlert, WokenBy
 from risk.feed.events import tell_update
 
 
@@ -107,7 +108,8 @@ def give_back(*, alert_id: str, officer: User, version: int, text: str) -> RiskA
             raise DomainError("FORBIDDEN", f"to return another officer's proposal needs the permission {REVIEW}")
         move(
             alert, AlertStatus.IN_REVIEW, officer,
-            action="return", decision=Decision.RETURNED, text=text, changes=no_proposal(),
+            action="return", decision=Decision.RETURNED, text=text,
+            changes={**no_proposal(), "woken_at": now(), "woken_by": WokenBy.RETURNED},
         )  # fmt: skip
         tell_update(alert)
 

@@ -1,4 +1,4 @@
-"""What officers keep of their own for the queue: views under a name."""
+"""What officers keep of their own for the queue: views under a name; and what the overview keeps counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
-from config.base.fields import IdField
+from config.base.fields import CanonicalJSONField, IdField
 
 
 class SavedView(models.Model):
@@ -42,3 +42,36 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class AlertTally(models.Model):
+    """What was opened and disposed of in one hour or one business day, counted when it was over and now and then again
+    (tallies.py): what is past is added up, never read through. Figures alone, nothing that names a person.
+
+    begins: of a day its first instant in BUSINESS_TIME_ZONE, of an hour a whole number of hours after that.
+    counts: `opened` [[type, rules, n], ...] and `disposed` [[type, status, code, violation, rules, n], ...].
+    """
+
+    class Grain(models.TextChoices):
+        HOUR = "h"
+        DAY = "d"
+
+    tenant = IdField(default="default")
+    grain = models.CharField(max_length=1, choices=Grain)
+    begins = models.DateTimeField()
+    counts = CanonicalJSONField(default=dict)
+    counted_at = models.DateTimeField(default=now)
+
+    class Meta:
+        app_label = "risk"
+        db_table = "risk_alert_tally"
+        verbose_name = _("tally")
+        verbose_name_plural = _("tallies")
+        default_permissions = ()
+        constraints = [
+            # also the way by which the overview reads those of a span
+            models.UniqueConstraint(fields=["tenant", "grain", "begins"], name="risk_alert_tally_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant} {self.grain} {self.begins:%Y-%m-%d %H:%M}"
