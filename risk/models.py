@@ -8,7 +8,7 @@ from risk.console.models import AlertTally, SavedView
 from risk.rules.models import Backtest, RiskRule, ShadowHit
 
 __all__ = [
-    "AlertAction", "AlertAttachment", "AlertLook", "AlertOutbox", "AlertTally", "AttachmentChunk", "Backtest", "Campaign",
-    "CaseFile", "ConductChange", "ConductCursor", "FeedHead", "Holiday", "InformationRequest", "RiskAlert", "RiskAlertHit",
-    "RiskRule", "SavedView", "ShadowHit", "TradeRequest",
+    "AlertAction", "AlertAttachment", "AlertLook", "AlertOutbox", "AlertTally", "AttachmentChunk", "Backtest",
+    "Campaign", "CaseFile", "ConductChange", "ConductCursor", "FeedHead", "Holiday", "InformationRequest",
+    "RiskAlert", "RiskAlertHit", "RiskRule", "SavedView", "ShadowHit", "TradeRequest",
 ]  # fmt: skip
