@@ -258,6 +258,8 @@ CELERY_BEAT_SCHEDULE = {
     "escalate-alerts": {"task": "risk.alerts.escalate", "schedule": 10.0, "options": {"expires": 30}},
     "scan-conduct": {"task": "risk.conduct.scan", "schedule": 5.0, "options": {"expires": 30}},
     "run-backtests": {"task": "risk.rules.backtests", "schedule": 2.0, "options": {"expires": 5}},
+    # What the overview adds up: each hour and day when it is over, and some of them again.
+    "tally-alerts": {"task": "risk.console.tally", "schedule": 60.0, "options": {"expires": 50}},
 }
 if CORE_IS_EXTERNAL:
     CELERY_BEAT_SCHEDULE["look-at-core"] = {"task": "memory.core.look", "schedule": 5.0, "options": {"expires": 5}}
