@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,7 +12,8 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from config.base.asked import number
-from risk.alerts.models import AlertStatus, AlertType, EscalationLevel
+from config.base.clock import business_zone
+from risk.alerts.models import AlertStatus, AlertType, DispositionCode, EscalationLevel
 from risk.console.sight import Sight
 from risk.console.words import RULES, SUBTYPES
 
@@ -38,13 +39,14 @@ _OPEN = {status.value: status.label for status in (AlertStatus.PENDING, AlertSta
 _DONE = {
     status.value: status.label for status in (AlertStatus.CONFIRMED, AlertStatus.FALSE_POSITIVE, AlertStatus.CLOSED)
 }
-_CASE_STATES: dict[str, Any] = {"": _("open"), **_OPEN, "done": _("disposed of"), **_DONE}
+_CASE_STATES: dict[str, Any] = {"": _("open"), **_OPEN, "done": _("disposed of"), **_DONE, "all": _("any state")}
+_DISPOSED = ("done", *_DONE)
 # Of each tab; the first is what it shows unasked.
 STATES: dict[str, dict[str, Any]] = {
     "customers": _CASE_STATES,
     "conduct": _CASE_STATES,
     "reports": _CASE_STATES,
-    "review": {"": _("escalated")},
+    "review": {"": _("escalated"), "others": _("by others, for me to review"), "own": _("put forward by me")},
     "quiet": {"": _("put aside"), "period": _("quiet period")},
     "faults": {"": _("open"), "done": _("mended")},
 }
@@ -55,6 +57,8 @@ AGES: dict[str, tuple[Promise, timedelta | None, timedelta | None]] = {
     "1h": (_("up to 1 hour"), None, timedelta(hours=1)),
     "1d": (_("up to 1 day"), None, timedelta(days=1)),
     "7d": (_("up to 7 days"), None, timedelta(days=7)),
+    "1-7d": (_("1 to 7 days"), timedelta(days=1), timedelta(days=7)),
+    "7-30d": (_("7 to 30 days"), timedelta(days=7), timedelta(days=30)),
     "1d+": (_("over 1 day"), timedelta(days=1), None),
     "7d+": (_("over 7 days"), timedelta(days=7), None),
     "30d+": (_("over 30 days"), timedelta(days=30), None),
@@ -65,6 +69,16 @@ DUES: dict[str, Promise] = {
     "today": _("due today"),
     "later": _("due later"),
 }
+# Why it is back with its officer.
+BACKS: dict[str, Promise] = {"returned": _("returned by a second officer"), "woken": _("back from aside")}
+CODES: dict[str, str] = {code.value: f"{code.value} {code.label}" for code in DispositionCode}
+# Business days, today among them: how long ago it was disposed of, or opened.
+SPANS: dict[str, tuple[Promise, int]] = {
+    "today": (_("today"), 1),
+    "7d": (_("in 7 days"), 7),
+    "30d": (_("in 30 days"), 30),
+}
+_HOUR = "%Y-%m-%dT%H"  # of business time
 ASSIGNEES: dict[str, Promise] = {"me": _("me"), "none": _("unassigned")}
 # The subtype is the link to the alert and always there.
 COLUMNS: dict[str, Promise] = {
@@ -88,6 +102,7 @@ _PASSING = frozenset({"search", "customer", "after", "before", "page"})
 _NAMES = {
     "tab": "tab", "state": "state", "level": "level", "rule": "rule", "subtype": "subtype", "low": "min", "high": "max",
     "age": "age", "assignee": "assignee", "customer": "customer", "advisor": "advisor", "due": "due", "search": "q",
+    "back": "back", "code": "code", "since": "since", "opened": "opened",
     "after": "after", "before": "before", "page": "page",
 }  # fmt: skip
 
@@ -99,8 +114,9 @@ def tabs_of(sight: Sight) -> list[str]:
 
 @dataclass(frozen=True)
 class Filters:
-    """low, high: of the score, both in. after, before: `microseconds~alert id`; before '~': the end. page: the number
-    of the page at `after` or `before`; without them the page to go to."""
+    """low, high: of the score, both in. since: when it was disposed of, a span; opened: a span, or an hour of business
+    time. after, before: `microseconds~alert id`; before '~': the end. page: the number of the page at `after` or
+    `before`; without them the page to go to."""
 
     tab: str = "customers"
     state: str = ""
@@ -114,6 +130,10 @@ class Filters:
     customer: str = ""
     advisor: str = ""
     due: str = ""
+    back: str = ""
+    code: str = ""
+    since: str = ""
+    opened: str = ""
     search: str = ""
     after: str = ""
     before: str = ""
@@ -138,9 +158,11 @@ class Filters:
 
         tab = known("tab", tabs, tabs[0])
         cases = tab != "faults"
+        state = known("state", STATES[tab])
+        done = state in _DISPOSED
         return cls(
             tab=tab,
-            state=known("state", STATES[tab]),
+            state=state,
             level=known("level", LEVELS) if cases else "",
             rule=known("rule", RULES) if cases else "",
             subtype=known("subtype", SUBTYPES),
@@ -151,6 +173,10 @@ class Filters:
             customer=words("customer") if cases else "",
             advisor=words("advisor") if cases else "",
             due=known("due", DUES) if cases else "",
+            back=known("back", BACKS) if cases else "",
+            code=known("code", CODES) if done else "",
+            since=known("since", SPANS) if done else "",
+            opened=_opening(query.get("opened", "")) if cases else "",
             search=words("q"),
             after=query.get("after", "")[:120],
             before=query.get("before", "")[:120],
@@ -160,7 +186,7 @@ class Filters:
     @property
     def newest_first(self) -> bool:
         """What is disposed of is sorted by when, the latest first; anything else by due."""
-        return self.state in ("done", "period", *_DONE)
+        return self.state in ("all", "period", *_DISPOSED)
 
     @property
     def narrowed(self) -> bool:
@@ -170,7 +196,7 @@ class Filters:
     @property
     def hidden(self) -> int:
         """How many filters are set that the folded part of the form holds."""
-        fold = ("level", "subtype", "age", "customer", "advisor", "low", "high")
+        fold = ("level", "subtype", "age", "customer", "advisor", "low", "high", "back", "code", "since", "opened")
         blank = Filters()
         return sum(getattr(self, name) != getattr(blank, name) for name in fold)
 
@@ -199,6 +225,24 @@ class Filters:
                 continue
             said[_NAMES[name]] = "given" if name in ("search", "customer") else value
         return said
+
+
+def _opening(words: str) -> str:
+    """A span of SPANS, or an hour: `2026-11-30T09`."""
+    return words if words in SPANS or hour_of(words) else ""
+
+
+def hour_of(words: str) -> datetime | None:
+    """When the hour began that `2026-11-30T09` names, in business time."""
+    try:
+        found = datetime.strptime(words, _HOUR) if len(words) == 13 else None
+    except ValueError:
+        return None
+    return found.replace(tzinfo=business_zone()) if found else None
+
+
+def hour_words(begins: datetime) -> str:
+    return begins.astimezone(business_zone()).strftime(_HOUR)
 
 
 def columns_of(words: str) -> tuple[str, ...]:

@@ -29,8 +29,9 @@ from risk.alerts.models import (
     RiskAlert,
     RiskAlertHit,
     Shelf,
+    WokenBy,
 )
-from risk.console.filters import AGES, TABS, Filters
+from risk.console.filters import AGES, SPANS, TABS, Filters, hour_of
 from risk.console.sets import may_hold, sets_of
 from risk.console.sight import Sight, alerts_of
 
@@ -91,6 +92,17 @@ def _conditions(user: Person, filters: Filters) -> dict[str, Q]:
         found["age"] = _age(filters)
     if filters.due and not filters.newest_first:
         found["due"] = _due(filters)
+    if filters.back:
+        found["back"] = Q(woken_by__in=BACK[filters.back])
+    if filters.code:
+        found["code"] = Q(disposition_code=filters.code)
+    if filters.since:
+        found["since"] = Q(queue_at__gte=span_begins(filters.since))
+    if filters.opened:
+        found["opened"] = _opened(filters.opened)
+    if filters.tab == "review" and filters.state:
+        own = Q(proposed_by_id=user.pk)
+        found["proposer"] = own if filters.state == "own" else ~own
     return found
 
 
@@ -101,6 +113,8 @@ def state_of(filters: Filters) -> Q:
         # A period is 30 days at most and begins with the disposition.
         at = now()
         return Q(shelf=Shelf.DONE, quiet_until__gt=at, queue_at__gt=at - timedelta(days=31))
+    if filters.state == "all":
+        return Q(shelf__in=Shelf.values)
     if filters.state == "done":
         return Q(shelf=Shelf.DONE)
     if filters.tab == "quiet":
@@ -110,13 +124,15 @@ def state_of(filters: Filters) -> Q:
     return Q(shelf=Shelf.OPEN)
 
 
-def _shelf(filters: Filters) -> Shelf | None:
-    """The shelf on which all of a view lies; None where the status alone says what it holds."""
+def _shelves(filters: Filters) -> list[Shelf | None]:
+    """The shelves on which a view lies; None where the status alone says what it holds."""
     if filters.tab == "review":
-        return None
+        return [None]
+    if filters.state == "all":
+        return list(Shelf)
     if filters.newest_first:
-        return Shelf.DONE
-    return Shelf.ASIDE if filters.tab == "quiet" else Shelf.OPEN
+        return [Shelf.DONE]
+    return [Shelf.ASIDE if filters.tab == "quiet" else Shelf.OPEN]
 
 
 def _assignee(user: Person, name: str) -> int | None:
@@ -131,11 +147,21 @@ def _assignee(user: Person, name: str) -> int | None:
 def _age(filters: Filters) -> Q:
     _label, over, up_to = AGES[filters.age]
     at = now()
-    if over is not None:
-        return Q(opened_at__lt=at - over)
-    assert up_to is not None
+    found = Q(opened_at__lt=at - over) if over is not None else Q()
     # No alert is due or disposed of before it is opened: the second condition gives the index a range.
-    return Q(opened_at__gte=at - up_to, queue_at__gte=at - up_to)
+    return found & Q(opened_at__gte=at - up_to, queue_at__gte=at - up_to) if up_to is not None else found
+
+
+def span_begins(span: str) -> datetime:
+    """The first instant of the business days of SPANS."""
+    return business_day_bounds(business_date(now()) - timedelta(days=SPANS[span][1] - 1))[0]
+
+
+def _opened(words: str) -> Q:
+    begins = hour_of(words)
+    if begins is not None:
+        return Q(opened_at__gte=begins, opened_at__lt=begins + timedelta(hours=1))
+    return Q(opened_at__gte=span_begins(words), queue_at__gte=span_begins(words))
 
 
 def _due(filters: Filters) -> Q:
@@ -243,16 +269,24 @@ def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> 
         found = matching(tenant=tenant, user=user, sight=sight, filters=filters)
         return Reading([found], newest_first=True)
     conditions, alerts = _conditions(user, filters), alerts_of(tenant=tenant, sight=sight)
-    kinds, shelf = TABS[filters.tab].kinds, _shelf(filters)
+    kinds, shelves = TABS[filters.tab].kinds, _shelves(filters)
     one_by_one = connections[alerts.db].features.supports_slicing_ordering_in_compound
     ranges: list[QuerySet[RiskAlert]] = []
     if not one_by_one:  # SQLite, which is small: one range and a sort
         return Reading([matching(tenant=tenant, user=user, sight=sight, filters=filters)], filters.newest_first)
+    if hour_of(filters.opened):  # so few that they are sorted
+        found = matching(tenant=tenant, user=user, sight=sight, filters=filters)
+        return Reading([found], filters.newest_first, index="risk_alert_opened")
     del conditions["kinds"]
-    for kind in kinds:
+    column = ""
+    for kind, shelf in ((kind, shelf) for kind in kinds for shelf in shelves):
         of_kind = alerts.filter(alert_type=kind)
+        if len(shelves) > 1:
+            of_kind = of_kind.filter(shelf=shelf)
         column, values = _values(of_kind, filters, shelf)
         rest = [condition for name, condition in conditions.items() if name != column]
+        if len(shelves) > 1:
+            rest.remove(conditions["state"])
         if column in ("rule", "subtype") and any(len(value) >= SET_CHARS for value in values):
             rest.append(conditions[column])  # a set that is cut off may hold it or not
         if column != "score" and "score" in conditions:
@@ -267,7 +301,7 @@ def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> 
     if not several:
         return Reading(ranges, filters.newest_first)
     # What is older than a day may be nothing: then the planner knows better than to walk over all that is younger.
-    index = "" if filters.customer or filters.age else _index(filters, column, shelf)
+    index = "" if filters.customer or filters.age else _index(filters, column, shelves[0])
     return Reading(ranges, filters.newest_first, COUNT_LIMIT_OF_SEVERAL, index)
 
 
@@ -278,22 +312,36 @@ def _index(filters: Filters, column: str, shelf: Shelf | None) -> str:
     for name, index in (("assignee", "risk_alert_assignee"), ("advisor", "risk_alert_of_advisor")):
         if getattr(filters, name):
             return index
+    if filters.code:
+        return "risk_alert_codes"
     if column:
-        return {"rule": "risk_alert_rules", "subtype": "risk_alert_subtypes", "score": "risk_alert_scores"}[column]
+        return {
+            "back": "risk_alert_back",
+            "rule": "risk_alert_rules",
+            "subtype": "risk_alert_subtypes",
+            "score": "risk_alert_scores",
+        }[column]
     if filters.level:
         return "risk_alert_level"
     return "risk_alert_state" if filters.state not in ("", "done", "period") else "risk_alert_tab"
 
 
-_COLUMN = {"rule": "rule_set", "subtype": "subtype_set", "score": "score"}
+BACK = {"returned": [WokenBy.RETURNED], "woken": [WokenBy.TIME, WokenBy.LEVEL]}
+_INDEX = {
+    "back": "risk_alert_back", "rule": "risk_alert_rules", "subtype": "risk_alert_subtypes",
+    "score": "risk_alert_scores",
+}  # fmt: skip
+_COLUMN = {"back": "woken_by", "rule": "rule_set", "subtype": "subtype_set", "score": "score"}
 # Each narrows more than a range of scores or a set does, and has an index of its own.
-_NARROWER = ("customer", "assignee", "advisor")
+_NARROWER = ("customer", "assignee", "advisor", "code")
 
 
 def _values(alerts: QuerySet[RiskAlert], filters: Filters, shelf: Shelf | None) -> tuple[str, list[Any]]:
     """The filter whose values are read one by one, if there is one, and those values."""
     if shelf is None or any(getattr(filters, name) for name in _NARROWER):
         return "", []
+    if filters.back:
+        return "back", list(BACK[filters.back])
     for column, wanted in (("subtype", filters.subtype), ("rule", filters.rule)):
         if wanted and (found := sets_of(alerts.filter(shelf=shelf), _COLUMN[column])) is not None:
             return column, [one for one in found if may_hold(one, wanted)]

@@ -45,18 +45,23 @@ from risk.console.feed import feed_seq, request_sight, request_tenant
 from risk.console.filters import (
     AGES,
     ASSIGNEES,
+    BACKS,
+    CODES,
     COLUMNS,
     DEFAULT_COLUMNS,
     DUES,
     LEVELS,
+    SPANS,
     STATES,
     TABS,
     Filters,
     columns_of,
+    hour_of,
     tabs_of,
 )
 from risk.console.forms import AssigneeForm, BulkDispositionForm
 from risk.console.queue import Page, matching, page_of_reading, reading_of, top_hits
+from risk.console.recent import recent_view
 from risk.console.rows import cells, rows_of
 from risk.console.sight import alerts_of
 from risk.console.words import RULES, SUBTYPES, subtype_words
@@ -81,6 +86,7 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
             "next": self.next_view,
             "view": self.view_view,
             "export": self.export_view,
+            "recent": recent_view,
         }
         return [path(f"{name}/", wrap(view), name=f"risk_riskalert_{name}") for name, view in views.items()]
 
@@ -350,6 +356,8 @@ def _choices(filters: Filters, officers: Sequence[str]) -> dict[str, list[tuple[
     known = list(officers)
     if filters.assignee and filters.assignee not in (*ASSIGNEES, *known):
         known.append(filters.assignee)
+    spans = [(name, label) for name, (label, _days) in SPANS.items()]
+    hour = bool(hour_of(filters.opened))
     return {
         "level": list(LEVELS.items()),
         "rule": [(rule, f"{rule} {words}") for rule, words in RULES.items() if rule.startswith("RISK-")],
@@ -358,6 +366,10 @@ def _choices(filters: Filters, officers: Sequence[str]) -> dict[str, list[tuple[
         ],
         "age": [(name, label) for name, (label, _over, _up_to) in AGES.items()],
         "due": list(DUES.items()),
+        "back": list(BACKS.items()),
+        "opened": [*spans, *([(filters.opened, filters.opened.replace("T", " ") + ":00")] if hour else [])],
+        "since": spans if filters.newest_first and filters.state not in ("all", "period") else [],
+        "code": list(CODES.items()) if filters.newest_first and filters.state not in ("all", "period") else [],
         "assignee": [*ASSIGNEES.items(), *((name, name) for name in known)],
     }  # fmt: skip
 
