@@ -291,6 +291,13 @@ CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE
 X_FRAME_OPTIONS = "DENY"
 # Bodies are bounded by config.api (413, problem+json), which also counts bodies that come without a length.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 48 * 1024 * 1024
+# The files of one officer's note, together; they are kept in the database, in pieces.
+ATTACHMENT_MOST_BYTES = envint("ATTACHMENT_MOST_BYTES", 20 * 1024 * 1024, low=1024, high=256 * 1024 * 1024)
+FILE_UPLOAD_HANDLERS = [
+    "config.base.uploads.BoundedUploads",
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "django.core.files.uploadhandler.TemporaryFileUploadHandler",
+]
 
 # --- sessions (agents' conversations) -----------------------------------------------------------------------------
 

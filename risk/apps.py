@@ -11,9 +11,10 @@ class RiskConfig(AppConfig):
 
         from guard.access.unmasking import register_unmasking
         from memory.core.marking import on_assignments_changed, on_facts_changed
+        from memory.erasure import registry
         from memory.profiles.restrictions import register_confirmed_alert_resolver
         from memory.profiles.snapshots.limits import register_concentration_limits
-        from risk.alerts import deadlines, keeping
+        from risk.alerts import deadlines, erasing, keeping
         from risk.alerts.selectors import confirmed_alerts
         from risk.calendar.services import on_days_changed
         from risk.conduct.campaigns import day_changed
@@ -30,6 +31,7 @@ class RiskConfig(AppConfig):
         register_unmasking(KIND, clear_alert)
         register_unmasking(customers.KIND, customers.clear_customer)
         register_advisors_marker(mark_everyone)
+        registry.register(erasing.PART)
         keeping.register_own()
         on_facts_changed(customers_changed)
         on_assignments_changed(customers_changed)

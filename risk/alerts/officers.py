@@ -1,4 +1,4 @@
-"""What officers do with an alert: claim, assign, release, dispose, reopen, note.
+"""What officers do with an alert: claim, assign, release, dispose, reopen.
 
 Each act is one transaction: a conditional update on status and version that must change one row, the
 `alert_action`, the audit row and the outbox row. Whoever comes second is told who was first.
@@ -7,7 +7,6 @@ Each act is one transaction: a conditional update on status and version that mus
 from __future__ import annotations
 
 from django.contrib.auth.models import User
-from django.db import transaction
 
 from config.base.clock import now
 from config.base.errors import DomainError
@@ -23,14 +22,13 @@ from risk.alerts.acting import (
     checked_text,
     conflict,
     expect,
-    find,
     move,
     refuse_transition,
 )
 from risk.alerts.deadlines import set_deadlines
 from risk.alerts.judging import Judgement, needs_four_eyes, no_proposal, put_forward, take
 from risk.alerts.merging import rescore
-from risk.alerts.models import DISPOSED, AlertAction, AlertStatus, RiskAlert, RiskAlertHit
+from risk.alerts.models import DISPOSED, AlertStatus, RiskAlert, RiskAlertHit
 from risk.feed.events import tell_update
 
 _DECISION_OF_STATUS = {
@@ -191,26 +189,3 @@ def reopen(*, alert_id: str, officer: User, version: int, text: str) -> RiskAler
             tell_update(alert)
 
     return act(tenant, alert_id, version, work)
-
-
-def add_note(*, alert_id: str, officer: User, text: str) -> AlertAction:
-    """A note on the timeline, in any status. It changes nothing that a disposition rests on: the version stays.
-
-    Errors: FORBIDDEN, ALERT_NOT_FOUND, INVALID_REQUEST for an empty text.
-    """
-    tenant = admit(officer, "note", alert_id)
-    text = checked_text(text, minimum=1)
-    with transaction.atomic():
-        alert = find(tenant, alert_id)
-        action = AlertAction.objects.create(
-            alert=alert,
-            action="note",
-            from_status=alert.status,
-            to_status=alert.status,
-            actor=officer,
-            text=text,
-            alert_version=alert.version,
-            trace_id=current_trace_id(),
-        )
-        tell_update(alert)
-    return action

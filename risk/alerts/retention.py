@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from config.base.removal import delete_by_key
 from config.base.retention import (
@@ -74,9 +74,10 @@ def remove(pks: Sequence[str], before: datetime) -> Mapping[str, int]:
     counts = {}
     if pieces := AttachmentChunk.objects.filter(attachment__alert_id__in=pks).delete()[0]:
         counts[AttachmentChunk._meta.db_table] = pieces
-    for model in (AlertAttachment, InformationRequest, CaseFile):
-        if gone := model._default_manager.filter(alert_id__in=pks).delete()[0]:
-            counts[model._meta.db_table] = gone
+    added: tuple[type[Model], ...] = (AlertAttachment, InformationRequest, CaseFile)
+    for table in added:
+        if gone := table._default_manager.filter(alert_id__in=pks).delete()[0]:
+            counts[table._meta.db_table] = gone
     for model in (AlertAction, RiskAlertHit):
         counts[model._meta.db_table] = model._default_manager.filter(alert_id__in=pks).delete()[0]
     if looks := AlertLook.objects.filter(alert_id__in=pks).delete()[0]:

@@ -2,7 +2,8 @@
 
 from risk.alerts.bulk import assign_many, claim_many, claim_next, dispose_many
 from risk.alerts.escalating import SweepResult, sweep
-from risk.alerts.officers import add_note, assign, claim, dispose, release, reopen
+from risk.alerts.notes import add_note
+from risk.alerts.officers import assign, claim, dispose, release, reopen
 from risk.alerts.reviewing import approve, escalate, give_back
 from risk.alerts.settlement import SettleResult
 from risk.alerts.settling import (

@@ -7,20 +7,24 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.forms import Form
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from config.base.clock import business_zone, now
 from config.base.errors import DomainError
+from config.base.uploads import too_much
 from guard.access.people import RefusalRecorded, record_refusal
 from guard.access.roles import may
 from guard.access.staff_admin import request_tenant
 from risk.alerts import services
 from risk.alerts.acting import REVIEW
+from risk.alerts.attaching import MOST_ON_ALERT
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
 from risk.console.forms import (
     ApprovalForm,
@@ -78,9 +82,15 @@ def allowed_acts(alert: RiskAlert, user: Any, sight: Sight) -> frozenset[str]:
     return frozenset(acts)
 
 
-def form_of(name: str, alert: RiskAlert, data: QueryDict) -> Form:
+def form_of(name: str, alert: RiskAlert, request: HttpRequest) -> Form:
+    data = request.POST
     if name in ("dispose", "escalate"):
         return DispositionForm(data, alert=alert)
+    if name == "note":
+        form = NoteForm(data, request.FILES)
+        if too_much(request):
+            form.add_error("attached", files_too_large())
+        return form
     return _FORMS.get(name, VersionForm)(data)
 
 
@@ -97,7 +107,7 @@ _FORMS: dict[str, type[Form]] = {
 def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any]) -> None:
     """Errors: those of the service."""
     if name == "note":
-        services.add_note(alert_id=alert.pk, officer=officer, text=cleaned["text"])
+        services.add_note(alert_id=alert.pk, officer=officer, text=cleaned["text"], files=cleaned["attached"])
         return
     about: dict[str, Any] = {"alert_id": alert.pk, "officer": officer, "version": cleaned["version"]}
     if name == "claim":
@@ -197,9 +207,23 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
         detail = ""
     elif error.code == "FOUR_EYES":
         headline, detail = _("Who proposed a disposition cannot approve it: another officer does."), ""
+    elif error.code == "ATTACHMENT_TYPE":
+        headline = _("A file of this kind is not taken; nothing was saved.")
+        detail = _("What is in the file counts, not its name. Taken are: %(endings)s.") % {
+            "endings": " ".join(extra.get("endings", ()))
+        }
+    elif error.code == "ATTACHMENT_TOO_LARGE":
+        headline, detail = files_too_large(), ""
     else:
         headline, detail = _("This was not accepted."), error.detail
     return {"headline": headline, "detail": detail}
+
+
+def files_too_large() -> str:
+    return _("The files of one note have at most %(most)s together, those of an alert are at most %(files)d.") % {
+        "most": filesizeformat(settings.ATTACHMENT_MOST_BYTES),
+        "files": MOST_ON_ALERT,
+    }
 
 
 def _status(value: Any) -> str:

@@ -35,6 +35,7 @@ from risk.console.acts import (
     perform,
     recording_refusals,
 )
+from risk.console.casework import CaseworkViews, casework_context
 from risk.console.feed import feed_seq, request_sight, request_tenant
 from risk.console.forms import (
     ApprovalForm,
@@ -53,7 +54,7 @@ from risk.console.unmasking import KIND
 
 
 @admin.register(RiskAlert)
-class RiskAlertAdmin(QueueViews):
+class RiskAlertAdmin(CaseworkViews, QueueViews):
     """Queue, page and the officers' acts. Every act is a POST that calls a service; a manager's is refused. Each
     refusal leaves an audit row."""
 
@@ -81,7 +82,7 @@ class RiskAlertAdmin(QueueViews):
         wrap = self.admin_site.admin_view
         acts = [path(f"<str:alert_id>/{name}/", wrap(self._act(name)), name=f"risk_riskalert_{name}") for name in ACTS]
         acts.append(path("<str:alert_id>/unmask/", wrap(self.unmask_view), name="risk_riskalert_unmask"))
-        urls = [*self.queue_urls(), *acts, *super().get_urls()]
+        urls = [*self.queue_urls(), *self.casework_urls(), *acts, *super().get_urls()]
         for url in urls:
             if url.name:
                 url.callback = recording_refusals(url.callback, url.name.removeprefix("risk_riskalert_"))
@@ -161,6 +162,7 @@ class RiskAlertAdmin(QueueViews):
             "four_eyes": needs_four_eyes(alert),
             "due": due_of(alert) if alert.status in OPEN else None,
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
+            **casework_context(alert, request, clear=clear is not None),
             "conflict": conflict,
             "written": written,
             # What was written stays visible: in its form, or, where the alert takes that act no more, to be copied.
@@ -202,7 +204,7 @@ class RiskAlertAdmin(QueueViews):
         alert = self._alert(request, alert_id)
         if alert.alert_type == AlertType.DATA_QUALITY:
             raise PermissionDenied
-        form = form_of(name, alert, request.POST)
+        form = form_of(name, alert, request)
         if not form.is_valid():
             late = None if name in allowed_acts(alert, request.user, sight) else overtaken(alert)
             return self._page(request, alert, sent=form, act=name, conflict=late, status=409 if late else 422)

@@ -28,8 +28,23 @@ class VersionForm(forms.Form):
     version = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
 
 
+class FilesInput(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """Any number of files; what they are and how large, the service looks at."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[Any]:
+        sent = data if isinstance(data, list | tuple) else [data] if data else []
+        return [super(FilesField, self).clean(one, initial) for one in sent]
+
+
 class NoteForm(forms.Form):
     text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the note first.")})
+    attached = FilesField(required=False, allow_empty_file=True)
 
 
 class SeenLengthValidator(MinLengthValidator):
