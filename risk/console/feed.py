@@ -1,10 +1,11 @@
-"""What each console page tells its script about the live feed: where it stood when the page was read."""
+"""What each console page tells its script about the live feed: where it stood when the page was read, and whose."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 
 from guard.access.staff_admin import request_tenant
@@ -12,7 +13,7 @@ from risk.alerts.models import FeedHead
 from risk.console.sight import Sight
 from risk.console.words import SUBTYPES
 
-__all__ = ["feed_context", "feed_seq", "request_sight", "request_tenant"]
+__all__ = ["feed_context", "feed_person", "feed_seq", "request_sight", "request_tenant"]
 
 
 def request_sight(request: HttpRequest) -> Sight:
@@ -35,9 +36,20 @@ def feed_seq(request: HttpRequest) -> int:
     return seq
 
 
+def feed_person(request: HttpRequest) -> str:
+    """What a browser keeps this person's marks and settings under: numbers are a tenant's, marks a person's."""
+    return f"{request.user.pk}.{request_tenant(request)}"
+
+
 def feed_context(request: HttpRequest) -> dict[str, Any]:
     """Nothing for people who may not see alerts."""
     if not (request.user.is_staff and request_sight(request).cases):  # type: ignore[union-attr]
         return {}
     words = {code: str(label) for code, label in SUBTYPES.items()}
-    return {"feed_seq": feed_seq(request), "subtype_words_json": json.dumps(words, ensure_ascii=False)}
+    return {
+        "feed_seq": feed_seq(request),
+        "feed_person": feed_person(request),
+        "feed_heartbeat": settings.FEED_HEARTBEAT_SECONDS,
+        "feed_zone": settings.BUSINESS_TIME_ZONE,
+        "subtype_words_json": json.dumps(words, ensure_ascii=False),
+    }
