@@ -19,6 +19,9 @@ def _options(*, ignore_case: bool) -> Any:
     return options
 
 
+MARGIN = 16
+
+
 class Expression:
     """One expression. No look-around and no back-references: RE2 has none, which is why it is linear."""
 
@@ -37,5 +40,23 @@ class Expression:
             if start >= 0:
                 yield view.index_of_byte(start), view.index_of_byte(end)
 
-    def search(self, view: View) -> bool:
-        return self._compiled.search(view.utf8) is not None
+    def find_within(self, view: View, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Matches in bytes `[start, end)` of the view, as its characters; none that is empty.
+
+        What begins in the first bytes of a later stretch is left out: there a line or a word may only seem to begin,
+        and the stretch before has it.
+        """
+        for match in self._compiled.finditer(view.utf8, start, end):
+            first, last = match.span()
+            if first < last and (start == 0 or first >= start + MARGIN):
+                yield view.index_of_byte(first), view.index_of_byte(last)
+
+    @property
+    def matches_nothing(self) -> bool:
+        """Whether the empty text is a match."""
+        return self._compiled.search(b"") is not None
+
+    def first(self, view: View, start: int = 0) -> int | None:
+        """Where, in bytes of the view, the first match from `start` on begins."""
+        match = self._compiled.search(view.utf8, start)
+        return None if match is None else int(match.start())
