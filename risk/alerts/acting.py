@@ -37,6 +37,8 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     AlertStatus.FALSE_POSITIVE: frozenset({AlertStatus.IN_REVIEW}),
     AlertStatus.CLOSED: frozenset({AlertStatus.IN_REVIEW}),
 }
+# What stands in the timeline and changes nothing that a disposition rests on: nobody is overtaken by it.
+REMARKS = ("note", "ask", "answer", "withdraw", "overdue", "stop", "go_on")
 _DEEDS = {
     "claim": "claimed",
     "assign": "assigned",
@@ -48,6 +50,7 @@ _DEEDS = {
     "reopen": "reopened",
     "snooze": "put aside",
     "wake": "took up again",
+    "handover": "handed over",
 }
 
 
@@ -214,7 +217,7 @@ def _last_act(alert: RiskAlert, after_version: int = 0) -> AlertAction | None:
     acts = AlertAction.objects.select_related("actor").filter(
         alert_id=alert.alert_id, actor__isnull=False, alert_version__gt=after_version
     )
-    return acts.exclude(action="note").order_by("-alert_version", "-id").first()
+    return acts.exclude(action__in=REMARKS).order_by("-alert_version", "-id").first()
 
 
 def conflict(alert: RiskAlert, seen_version: int, seen_hash: str | None = None) -> DomainError:

@@ -26,6 +26,7 @@ from risk.alerts.levels import (
     record_level,
 )
 from risk.alerts.models import AlertStatus, EscalationLevel, HitState, RiskAlert, RiskAlertHit
+from risk.alerts.requests import overdue, tell_overdue
 from risk.alerts.scoring import MEDIUM_FROM
 from risk.alerts.snoozing import due_to_wake, wake_one
 from risk.feed.events import tell_alert
@@ -38,13 +39,14 @@ BATCH = 200
 
 @dataclass
 class SweepResult:
-    """Alerts that reached each level, that were woken because their time had come, that were given their limits, and
-    that failed: they are tried again by the next sweep."""
+    """Alerts that reached each level, that were woken because their time had come, that were given their limits,
+    questions that became overdue, and what failed: it is tried again by the next sweep."""
 
     level_1: int = 0
     level_2: int = 0
     woken: int = 0
     dated: int = 0
+    overdue: int = 0
     failed: int = 0
 
 
@@ -57,8 +59,9 @@ def sweep(*, tenant: str | None = None, at: datetime | None = None) -> SweepResu
     2. Levels: candidates by index (late, by score, by hits, or confirmed before), each decided anew under its lock
        and told in the same transaction. Two sweeps at once, or one that dies, leave each level once.
     3. Alerts whose time aside is over; after the levels, so that an escalation says that it woke them.
+    4. Questions whose due is over, for the timeline.
 
-    Nothing to do costs three queries; a candidate that stays as it is, three more.
+    Nothing to do costs four queries; a candidate that stays as it is, three more.
     Errors: INVALID_ID for the tenant. One alert that fails stops no other.
     """
     if tenant is not None:
@@ -74,6 +77,8 @@ def sweep(*, tenant: str | None = None, at: datetime | None = None) -> SweepResu
         last = ids[-1]
     for alert_id in due_to_wake(at=moment, tenant=tenant):
         result.woken += bool(_tried(wake_one, alert_id, moment, result))
+    for request_id in overdue(at=moment, tenant=tenant):
+        result.overdue += bool(_tried(tell_overdue, request_id, moment, result))
     return result
 
 

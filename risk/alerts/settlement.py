@@ -66,16 +66,22 @@ class Worked:
 
 @dataclass(frozen=True)
 class Settlement:
-    """What is to be true of one subject. own: of its live hits those that were evaluated and may go."""
+    """What is to be true of one subject. about: which hits are its, as a filter takes it. own: of its live hits those
+    that were evaluated and may go."""
 
     tenant: str
-    subject: QuerySet[RiskAlertHit]
+    about: Mapping[str, str]
     own: Callable[[RiskAlertHit], bool]
     wanted: Mapping[tuple[str, str], Hit]
     final_trades: Mapping[str, FinalTrade]
     trace_id: str
     beside: Callable[[], object] | None = None
     customer_id: str = ""  # of whom it is; empty where it is an advisor's
+
+    @property
+    def subject(self) -> QuerySet[RiskAlertHit]:
+        """The subject's hits. Made when asked for: of most customers of a scan nothing is."""
+        return RiskAlertHit.objects.filter(tenant=self.tenant, **self.about)
 
     def changes(self, live: Iterable[RiskAlertHit]) -> int:
         """How many things have to be done."""

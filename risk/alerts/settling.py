@@ -205,7 +205,7 @@ def _of_customer(
         wanted[key] = hit
     return Settlement(
         tenant=tenant,
-        subject=RiskAlertHit.objects.filter(tenant=tenant, customer_id=found.customer_id),
+        about={"customer_id": found.customer_id},
         own=lambda row: (
             row.rule_id not in ADVISOR_RULES
             and (rule_ids is None or row.rule_id in rule_ids or overtaken(row, found.final_trades))
@@ -256,7 +256,7 @@ def settle_advisor(
     live = list(rows)
     settlement = Settlement(
         tenant=tenant,
-        subject=RiskAlertHit.objects.filter(tenant=tenant, advisor_id=advisor_id, customer_id=""),
+        about={"advisor_id": advisor_id, "customer_id": ""},
         own=lambda row: (
             row.rule_id in rule_ids
             and since <= row.occurred_at < until

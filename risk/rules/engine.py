@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Evaluation:
 
     customer_id: str
     hits: tuple[Hit, ...]
-    final_trades: dict[str, FinalTrade]
+    final_trades: Mapping[str, FinalTrade]
 
 
 def evaluate(rows: CustomerRows, rules: Sequence[Rule]) -> Evaluation:

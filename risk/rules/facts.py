@@ -16,18 +16,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from config.base.clock import business_zone
 from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
+from memory.core.quick import made
 from risk.rules.hit import FinalTrade, Hit
-from risk.rules.numbers import exact, ticks
+from risk.rules.numbers import exact, rate_units, ticks, units
 
 BUY_TYPES = frozenset({"buy", "switch_in"})
 PRICED_TYPES = frozenset({"buy", "sell", "switch_in", "switch_out"})
@@ -58,13 +60,16 @@ class _InForce(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """A live trade that can be judged. ticks: its amount in 1/TICK CNY. day: its business day."""
+    """A live trade that can be judged. units: its amount in 1/10^20 of its currency. ticks: in 1/TICK CNY. day, hour:
+    of its local time."""
 
     fact: TradeFact
     customer: CustomerFact
     product: ProductFact
+    units: int
     ticks: int
     day: date
+    hour: int
 
     @property
     def amount(self) -> Fraction:
@@ -118,16 +123,47 @@ class Fault:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was held at the close of the day as_of: product id to ticks of CNY, never below 0.
+    """What was held at the close of the day as_of. What is made of its rows is made when a rule first asks for it."""
 
-    quantities: product id to units, as delivered; None is no evidence.
-    """
+    __slots__ = ("_quantities", "_rows", "_values", "as_of")
 
-    as_of: date
-    values: dict[str, int]
-    quantities: dict[str, Decimal | None]
+    def __init__(self, as_of: date, rows: Sequence[PositionFact]) -> None:
+        self.as_of = as_of
+        self._rows = rows
+        self._values: dict[str, int] | None = None
+        self._quantities: dict[str, Decimal | None] | None = None
+
+    @property
+    def values(self) -> dict[str, int]:
+        """Product id to ticks of CNY, never below 0."""
+        if self._values is None:
+            self._values = {row.product_id: max(ticks(row.market_value), 0) for row in self._rows}
+        return self._values
+
+    @property
+    def quantities(self) -> dict[str, Decimal | None]:
+        """Product id to units, as delivered; None is no evidence."""
+        if self._quantities is None:
+            self._quantities = {row.product_id: row.quantity for row in self._rows}
+        return self._quantities
+
+
+class FinalTrades(Mapping[str, FinalTrade]):
+    """Trade id to its final state, made when it is asked for: few of many ever are."""
+
+    def __init__(self, highest: Mapping[str, TradeFact]) -> None:
+        self._highest = highest
+
+    def __getitem__(self, trade_id: str) -> FinalTrade:
+        trade = self._highest[trade_id]
+        return FinalTrade(trade.version, trade.status)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._highest)
+
+    def __len__(self) -> int:
+        return len(self._highest)
 
 
 class Facts:
@@ -146,43 +182,67 @@ class Facts:
         self._zone = business_zone()
         # What several rules make of these facts, by name: made once.
         self.made: dict[str, Any] = {}
-        final: dict[str, TradeFact] = {}
-        for trade in rows.trades:
-            known = final.get(trade.trade_id)
-            if known is None or trade.version > known.version:
-                final[trade.trade_id] = trade
-        self.final_trades = {key: FinalTrade(trade.version, trade.status) for key, trade in final.items()}
+        final = {trade.trade_id: trade for trade in rows.trades}
+        if len(final) < len(rows.trades):  # some have several versions
+            final = {}
+            for trade in rows.trades:
+                known = final.get(trade.trade_id)
+                if known is None or trade.version > known.version:
+                    final[trade.trade_id] = trade
+        self.final_trades = FinalTrades(final)
         live = [trade for trade in final.values() if trade.status == EXECUTED and trade.customer_id == rows.customer_id]
-        live.sort(key=lambda trade: (trade.traded_at, trade.trade_id))
-        trades: list[Trade] = []
-        faults: list[Fault] = []
-        for fact in live:
-            judged = self._judge(fact)
-            if isinstance(judged, Trade):
-                trades.append(judged)
-            else:
-                faults.append(judged)
-        self.trades: Sequence[Trade] = tuple(trades)
-        self.faults: Sequence[Fault] = tuple(faults)
+        live.sort(key=attrgetter("traded_at", "trade_id"))
+        # Products whose one row was in force at all of these trades: no need to look for it at each.
+        self._always = {
+            product_id: history[0]
+            for product_id, history in by_product.items()
+            if live and len(history) == 1 and history[0].valid_from <= live[0].traded_at
+        }
+        self.faults: Sequence[Fault]
+        self.trades: Sequence[Trade]
+        self.trades, self.faults = self._judged(live)
 
-    def _judge(self, fact: TradeFact) -> Trade | Fault:
-        customer = self.customer_at(fact.traded_at)
-        product = self.product_at(fact.product_id, fact.traded_at)
-        priced = fact.price is not None or fact.trade_type not in PRICED_TYPES
-        if customer is not None and product is not None and priced and fact.fx_cny is not None:
-            day = fact.traded_at.astimezone(self._zone).date()
-            return Trade(fact, customer, product, ticks(fact.amount, fact.fx_cny), day)
-        lacks = (
-            ("missing_customer", customer is None),
-            ("missing_product", product is None),
-            ("missing_price", not priced),
-            ("missing_rate", fact.fx_cny is None),
-        )
-        return Fault(fact, tuple(name for name, absent in lacks if absent))
+    def _judged(self, live: Iterable[TradeFact]) -> tuple[Sequence[Trade], Sequence[Fault]]:
+        """Trades and faults, each in order."""
+        columns: list[tuple[Any, ...]] = []
+        faults: list[Fault] = []
+        always, zone = self._always, self._zone
+        for fact in live:
+            at, rate = fact.traded_at, fact.fx_cny
+            customer = self.customer_at(at)
+            product = always.get(fact.product_id) or self.product_at(fact.product_id, at)
+            priced = fact.price is not None or fact.trade_type not in PRICED_TYPES
+            if customer is not None and product is not None and priced and rate is not None:
+                local, amount = at.astimezone(zone), units(fact.amount)
+                columns.append((fact, customer, product, amount, amount * rate_units(rate), local.date(), local.hour))
+                continue
+            lacks = (
+                ("missing_customer", customer is None),
+                ("missing_product", product is None),
+                ("missing_price", not priced),
+                ("missing_rate", rate is None),
+            )
+            faults.append(Fault(fact, tuple(name for name, absent in lacks if absent)))
+        return tuple(made(Trade, list(zip(*columns, strict=True)))) if columns else (), tuple(faults)
+
+    @cached_property
+    def buys(self) -> Sequence[Trade]:
+        """The purchases among the trades, in order."""
+        return [trade for trade in self.trades if trade.fact.trade_type in BUY_TYPES]
+
+    @cached_property
+    def days(self) -> Sequence[date]:
+        """The business day of each trade, in order."""
+        return [trade.day for trade in self.trades]
 
     def customer_at(self, moment: datetime) -> CustomerFact | None:
         """The customer's row in force then."""
         return self._customer.at(moment)
+
+    @property
+    def always(self) -> Mapping[str, ProductFact]:
+        """Of products with one row, in force at every trade, that row: for loops that ask for many at each trade."""
+        return self._always
 
     def product_at(self, product_id: str, moment: datetime) -> ProductFact | None:
         """The product's row in force then."""
@@ -204,14 +264,7 @@ class Facts:
         by_day: dict[date, list[PositionFact]] = defaultdict(list)
         for position in self._positions:
             by_day[position.as_of].append(position)
-        return [
-            Snapshot(
-                day,
-                {row.product_id: max(ticks(row.market_value), 0) for row in by_day[day]},
-                {row.product_id: row.quantity for row in by_day[day]},
-            )
-            for day in sorted(by_day)
-        ]
+        return [Snapshot(day, by_day[day]) for day in sorted(by_day)]
 
     @cached_property
     def _snapshot_days(self) -> list[date]:
@@ -227,8 +280,13 @@ class Facts:
 
         It is the customer's as a whole: a product absent from it is 0, whatever an older one says.
         """
-        index = bisect_left(self._snapshot_days, day)
-        return self._snapshots[index - 1] if index else None
+        return self.snapshot_until(day)[0]
+
+    def snapshot_until(self, day: date) -> tuple[Snapshot | None, date]:
+        """As `snapshot_closed_by`, and the last day for which the answer is the same."""
+        days = self._snapshot_days
+        index = bisect_left(days, day)
+        return (self._snapshots[index - 1] if index else None), (days[index] if index < len(days) else date.max)
 
 
 class Holdings:
@@ -248,6 +306,7 @@ class Holdings:
         self._facts = facts
         self._snapshot: Snapshot | None = None
         self._values: dict[str, int] = {}
+        self._holds_until = date.min  # the last day on which the snapshot is still the newest that is closed
         self._next = 0  # index of the first trade not applied yet
 
     def before(self, trade: Trade) -> dict[str, int] | None:
@@ -272,13 +331,15 @@ class Holdings:
 
     def _start(self, day: date) -> bool:
         """Begins anew where a newer snapshot has closed by `day`; False where there is none at all."""
-        snapshot = self._facts.snapshot_closed_by(day)
+        if self._snapshot is not None and day <= self._holds_until:
+            return True
+        snapshot, self._holds_until = self._facts.snapshot_until(day)
         if snapshot is None:
             return False
         if self._snapshot is not snapshot:
             self._snapshot = snapshot
             self._values = dict(snapshot.values)
-            self._next = bisect_right(self._facts.trades, snapshot.as_of, key=lambda earlier: earlier.day)
+            self._next = bisect_right(self._facts.days, snapshot.as_of)
         return True
 
     def _apply(self, trade: Trade) -> None:

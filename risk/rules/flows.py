@@ -17,13 +17,14 @@ Readings taken where the words leave a choice:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from memory.core.facts import TradeFact
+from memory.core.quick import made
 from risk.rules.facts import Facts, Fault, Trade
-from risk.rules.numbers import ticks
+from risk.rules.numbers import rate_units
 
 CASH, CROSS_BORDER, DOMESTIC = "cash", "cross_border", "domestic"
 _DIRECTIONS = {"buy": "in", "transfer_in": "in", "sell": "out", "transfer_out": "out"}
@@ -46,6 +47,11 @@ class Limits:
     cross_border_cny: int = 200_000
     cross_border_usd: int = 10_000
 
+    @property
+    def least_cny(self) -> int:
+        """Below it no limit in CNY is reached, whoever's and whatever the trade."""
+        return min(self.cash_cny, self.entity_cny, self.domestic_cny, self.cross_border_cny)
+
     def of(self, flow: Flow) -> tuple[int, int]:
         """The limits in CNY and in USD that bind this trade."""
         if flow.is_cash:
@@ -59,13 +65,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A trade that moves the customer's money. usd: in 1/TICK; None only of a CNY trade without fx_usd."""
+    """A trade that moves the customer's money."""
 
     trade: Trade
     direction: str  # in, out
     category: str  # cash, cross_border, domestic
     is_cny: bool
-    usd: int | None
+
+    @property
+    def usd(self) -> int | None:
+        """The amount in USD, in 1/TICK, made anew each time; None only of a CNY trade without fx_usd."""
+        rate = self.trade.fact.fx_usd
+        return None if rate is None else self.trade.units * rate_units(rate)
 
     @property
     def is_cash(self) -> bool:
@@ -82,7 +93,8 @@ class Flow:
     @property
     def own(self) -> int:
         """The amount in what it is compared in, in 1/TICK: CNY, or USD of a foreign trade."""
-        return self.trade.ticks if self.is_cny or self.usd is None else self.usd
+        usd = None if self.is_cny else self.usd
+        return self.trade.ticks if usd is None else usd
 
 
 def category_of(fact: TradeFact) -> str:
@@ -93,26 +105,32 @@ def category_of(fact: TradeFact) -> str:
 
 def flows(facts: Facts) -> Sequence[Flow]:
     """The customer's trades that move money and can be compared with a limit, in order. Made once for all rules."""
+    return _flows(facts)[0]
+
+
+def _flows(facts: Facts) -> tuple[Sequence[Flow], bool]:
+    """The flows, and whether a trade that moves money lacks its currency or fx_usd."""
     if "flows" not in facts.made:
-        facts.made["flows"] = tuple(_flows(facts))
-    found: tuple[Flow, ...] = facts.made["flows"]
+        facts.made["flows"] = _made_flows(facts)
+    found: tuple[Sequence[Flow], bool] = facts.made["flows"]
     return found
 
 
-def _flows(facts: Facts) -> Iterator[Flow]:
+def _made_flows(facts: Facts) -> tuple[Sequence[Flow], bool]:
+    columns: list[tuple[Trade, str, str, bool]] = []
+    lacking = False
     for trade in facts.trades:
         fact = trade.fact
         direction = _DIRECTIONS.get(fact.trade_type)
-        if direction is None or not fact.currency:
+        if direction is None:
             continue
         is_cny = fact.currency == HOME_CURRENCY
-        if fact.fx_usd is not None:
-            usd = ticks(fact.amount, fact.fx_usd)
-        elif is_cny:
-            usd = None
-        else:
-            continue
-        yield Flow(trade, direction, category_of(fact), is_cny, usd)
+        if not fact.currency or fact.fx_usd is None:
+            lacking = True
+            if not is_cny:
+                continue
+        columns.append((trade, direction, category_of(fact), is_cny))
+    return tuple(made(Flow, list(zip(*columns, strict=True)))) if columns else (), lacking
 
 
 def unrated(facts: Facts) -> list[Fault]:
@@ -120,6 +138,8 @@ def unrated(facts: Facts) -> list[Fault]:
 
     missing: `missing_currency`, `missing_rate`. Other rules judge such a trade.
     """
+    if not _flows(facts)[1]:
+        return []
     lacking: list[tuple[Trade, tuple[str, str, date]]] = []
     foreign: set[tuple[str, str, date]] = set()  # groups that hold foreign trades
     for trade in facts.trades:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -23,7 +24,28 @@ def units(value: Decimal) -> int:
 
 def ticks(value: Decimal, rate: Decimal | None = None) -> int:
     """The number, or its product with a rate, in 1/TICK."""
-    return units(value) * (_UNIT if rate is None else units(rate))
+    return units(value) * (_UNIT if rate is None else rate_units(rate))
+
+
+def rate_units(rate: Decimal) -> int:
+    """`units` of a rate: most are 1, that of CNY."""
+    return _UNIT if rate == 1 else units(rate)
+
+
+def most_in_all(amounts: Iterable[tuple[Decimal | None, Decimal | None]]) -> int:
+    """What amounts, each with its rate, cannot exceed when they are added up: 1/TICK CNY, at least 0.
+
+    All that is above 0 at the highest of the rates: a fraction of the cost of the sum, for whoever asks only whether
+    a sum may be large.
+    """
+    total, highest = Decimal(0), Decimal(0)
+    with localcontext(_WIDE):
+        for amount, rate in amounts:
+            if amount and rate is not None and amount > 0:
+                total += amount
+                if rate > highest:
+                    highest = rate
+    return units(total) * units(highest)
 
 
 def exact(count: int) -> Fraction:

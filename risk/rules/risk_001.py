@@ -60,11 +60,14 @@ class Params:
 def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     """All hits of one customer, in order of trades. A plan's first buy of a month that hits holds the month's key."""
     hits: dict[str, Hit] = {}
-    for trade in facts.trades:
-        if not trade.is_buy or trade.customer.investor_type == "professional" or trade.evidence_key in hits:
+    newest: AssessmentFact | None = None
+    valid_through: date | None = None
+    for trade in facts.buys:
+        if trade.customer.investor_type == "professional" or (trade.fact.plan_id and trade.evidence_key in hits):
             continue
         assessment = facts.assessment_at(trade.fact.traded_at)
-        valid_through = _valid_through(assessment, params) if assessment else None
+        if assessment is not newest:
+            newest, valid_through = assessment, _valid_through(assessment, params) if assessment else None
         parts = _parts(trade, assessment, valid_through, params)
         if parts:
             hits[trade.evidence_key] = _hit(trade, assessment, valid_through, parts, params, version)

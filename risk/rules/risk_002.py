@@ -69,10 +69,15 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     """All hits of one customer, in order of trades. A plan's first buy of a month that hits holds the month's key."""
     hits: dict[str, Hit] = {}
     holdings = Holdings(facts)
-    for trade in facts.trades:
-        if not trade.is_buy or trade.product.is_cash_like or trade.evidence_key in hits:
+    least = params.min_assets * TICK
+    bounds_of: dict[int, dict[str, Fraction]] = {}  # by the product's row, which the facts keep alive
+    for trade in facts.buys:
+        product = trade.product
+        if product.is_cash_like or (trade.fact.plan_id and trade.evidence_key in hits):
             continue
-        bounds = limits(trade, params)
+        bounds = bounds_of.get(id(product))
+        if bounds is None:
+            bounds = bounds_of[id(product)] = limits(trade, params)
         if not bounds:
             continue
         positions = holdings.before(trade)
@@ -80,7 +85,7 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
             continue
         sums = _sums(facts, trade, positions)
         denominator = _denominator(sums, trade)
-        if denominator < params.min_assets * TICK or not _any_over(trade, sums, denominator, bounds):
+        if denominator < least or not _any_over(trade, sums, denominator, bounds):
             continue
         over = [found for found in _dimensions(trade, sums, denominator, params) if found.share > found.limit]
         if over:
@@ -99,30 +104,34 @@ def _denominator(sums: Mapping[str, int], trade: Trade) -> int:
 
 def _any_over(trade: Trade, sums: Mapping[str, int], denominator: int, bounds: Mapping[str, Fraction]) -> bool:
     """Whether a share is over its limit: compared crosswise, without dividing."""
-    return any(
-        (sums[name] + trade.ticks) * limit.denominator > limit.numerator * denominator for name, limit in bounds.items()
-    )
+    amount = trade.ticks
+    for name, limit in bounds.items():
+        if (sums[name] + amount) * limit.denominator > limit.numerator * denominator:
+            return True
+    return False
 
 
 def _sums(facts: Facts, trade: Trade, positions: Mapping[str, int]) -> dict[str, int]:
     """Ticks of CNY held before the trade: cash, assets (all non-cash), and of those product, issuer, class."""
-    sums = {"cash": 0, "assets": 0, "product": 0, "issuer": 0, "class": 0}
-    bought = trade.product
+    cash = assets = own = issuer = asset_class = 0
+    bought, at, always = trade.product, trade.fact.traded_at, facts.always
+    product_of, issuer_of, class_of = bought.product_id, bought.issuer_id, bought.asset_class
     for product_id, value in positions.items():
         if not value:
             continue
-        product = facts.product_at(product_id, trade.fact.traded_at)
-        if product is not None and product.is_cash_like:
-            sums["cash"] += value
-            continue
-        sums["assets"] += value
-        if product_id == bought.product_id:
-            sums["product"] += value
-        if product is not None and product.issuer_id == bought.issuer_id:
-            sums["issuer"] += value
-        if product is not None and product.asset_class == bought.asset_class:
-            sums["class"] += value
-    return sums
+        product = always.get(product_id) or facts.product_at(product_id, at)
+        if product is not None:
+            if product.is_cash_like:
+                cash += value
+                continue
+            if product.issuer_id == issuer_of:
+                issuer += value
+            if product.asset_class == class_of:
+                asset_class += value
+        assets += value
+        if product_id == product_of:
+            own += value
+    return {"cash": cash, "assets": assets, "product": own, "issuer": issuer, "class": asset_class}
 
 
 def limits(trade: Trade, params: Params) -> dict[str, Fraction]:

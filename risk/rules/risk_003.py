@@ -22,9 +22,11 @@ Readings taken where the words leave a choice:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from risk.rules.facts import Facts
@@ -74,21 +76,36 @@ class _Day:
 
 
 def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
-    """All hits of one customer, in order of trades. One pass."""
+    """All hits of one customer, in order of trades. One pass; days that can reach no limit are passed over."""
     hits: list[Hit] = []
-    today: date | None = None
-    groups: dict[tuple[str, str], _Day] = defaultdict(_Day)
-    for flow in flows(facts):
-        if flow.trade.day != today:
-            today = flow.trade.day
-            groups.clear()
-        group = groups[(flow.category, flow.direction)]
-        group.add(flow)
-        limit_cny, limit_usd = params.of(flow)
-        basis = group.reached(flow, limit_cny * TICK, limit_usd * TICK)
-        if basis:
-            hits.append(_hit(flow, group, basis, (limit_cny, limit_usd), params, version))
+    least = params.least_cny * TICK
+    for _day, of_day in groupby(flows(facts), key=_day_of):
+        today = list(of_day)
+        if _is_quiet(today, least):
+            continue
+        groups: dict[tuple[str, str], _Day] = defaultdict(_Day)
+        for flow in today:
+            group = groups[(flow.category, flow.direction)]
+            group.add(flow)
+            limit_cny, limit_usd = params.of(flow)
+            basis = group.reached(flow, limit_cny * TICK, limit_usd * TICK)
+            if basis:
+                hits.append(_hit(flow, group, basis, (limit_cny, limit_usd), params, version))
     return hits
+
+
+def _day_of(flow: Flow) -> date:
+    return flow.trade.day
+
+
+def _is_quiet(flows_of_day: Sequence[Flow], least: int) -> bool:
+    """Whether all of a day together, in CNY alone, stays under the least limit there is (in 1/TICK)."""
+    total = 0
+    for flow in flows_of_day:
+        if not flow.is_cny:
+            return False
+        total += max(flow.trade.ticks, 0)
+    return total < least
 
 
 def _hit(flow: Flow, group: _Day, basis: str, limits: tuple[int, int], params: Params, version: int) -> Hit:

@@ -60,7 +60,12 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     hits: list[Hit] = []
     width = timedelta(hours=params.window_hours)
     windows: dict[tuple[str, str], deque[Flow]] = defaultdict(deque)
+    down = params.near.denominator
+    least = params.near.numerator * params.least_cny * TICK
     for flow in flows(facts):
+        # What is far from any limit, as nearly all is, is passed over at once.
+        if flow.is_cny and flow.trade.ticks * down < least:
+            continue
         if flow.trade.fact.plan_id or not _just_under(flow, params):
             continue
         window = windows[(flow.category, flow.direction)]

@@ -44,7 +44,7 @@ from config.base.clock import business_date, business_day_bounds
 from memory.profiles.derived import add_months
 from risk.rules.facts import Facts, Holdings, Trade
 from risk.rules.hit import Hit
-from risk.rules.numbers import TICK, cents, exact, money, ratio, score, ticks
+from risk.rules.numbers import TICK, cents, exact, money, most_in_all, ratio, score, ticks
 
 RULE_ID = "RISK-005"
 TURNOVER = "churning_turnover"
@@ -123,7 +123,14 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     counted = [index for index, trade in enumerate(facts.trades) if is_counted(trade)]
     if not counted or len(counted) < params.min_buys:
         return []
-    ledger = _Ledger(facts, counted)
+    # First what can be told without looking at any window: most customers never come near.
+    most = _Most(facts, counted, params)
+    if not most.reaches(params.min_equity * TICK, params):
+        return []
+    closes = month_closes(facts, facts.trades[counted[-1]])
+    if not closes or not most.reaches(max(min(equity for _close, equity in closes), params.min_equity * TICK), params):
+        return []
+    ledger = _Ledger(facts, counted, closes)
     hits: dict[date, Hit] = {}
     for number, index in enumerate(counted):
         trade = facts.trades[index]
@@ -151,10 +158,40 @@ def _sums(values: Iterable[Any], start: Any) -> list[Any]:
     return list(accumulate(values, initial=start))
 
 
+class _Most:
+    """The most that any window can hold, at the highest factor to a year: all counted buys, and all fees."""
+
+    def __init__(self, facts: Facts, counted: Sequence[int], params: Params) -> None:
+        buys = [facts.trades[index] for index in counted]
+        self._bought = sum(max(trade.ticks, 0) for trade in buys)
+        self._fees = most_in_all((trade.fact.fee, trade.fact.fx_cny) for trade in facts.trades)
+        full = timedelta(days=params.window_days)
+        # An account only grows older, so of each of the customer's rows the first buy has the highest factor.
+        ages, row = [], None
+        for trade in buys:
+            if trade.customer is not row:
+                row = trade.customer
+                if row.opened_at is not None:
+                    ages.append(trade.fact.traded_at - row.opened_at)
+        age = max(min(ages, default=full), timedelta(days=params.min_age_days))
+        self._annual: Fraction | None = Fraction(1)
+        if age <= timedelta(0):
+            self._annual = None  # of an account of no age nothing can be said
+        elif age < full:
+            self._annual = Fraction(full // _MICROSECOND, age // _MICROSECOND)
+
+    def reaches(self, equity: int, params: Params) -> bool:
+        """Whether a limit may be reached by somebody whose mean equity is at least so much, in 1/TICK."""
+        if self._annual is None:
+            return True
+        bought, fees = self._bought * self._annual, self._fees * self._annual
+        return bought >= params.turnover_limit * equity or fees >= params.cost_limit * equity
+
+
 class _Ledger:
     """Sums over the customer's trades and month-ends, from which any window is a difference."""
 
-    def __init__(self, facts: Facts, counted: Sequence[int]) -> None:
+    def __init__(self, facts: Facts, counted: Sequence[int], closes: Sequence[tuple[datetime, int]]) -> None:
         trades = facts.trades
         buys = [trades[index] for index in counted]
         self._counted = counted
@@ -165,7 +202,6 @@ class _Ledger:
         self._solicited = _sums((int(bool(trade.fact.solicited)) for trade in buys), 0)
         self._times = [trade.fact.traded_at for trade in trades]
         self._fees = _sums((_fee(trade) for trade in trades), 0)
-        closes = month_closes(facts, buys[-1])
         self._closes = [close for close, _equity in closes]
         self._equity = _sums((equity for _close, equity in closes), 0)
 

@@ -99,7 +99,14 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     hours = _Hours(params)
     hits = []
     previous: Trade | None = None
+    # Below this no part but the odd hour can be true, which is no hit by itself: only remembered.
+    judged_from = least * TICK if params.odd_points < params.hit_from else None
     for trade in subjects:
+        if judged_from is not None and trade.ticks < judged_from:
+            sizes.remember(trade)
+            hours.remember(trade)
+            previous = trade
+            continue
         found = {
             DORMANT: _dormant(trade, previous, params),
             FAST: fast.judge(trade),
@@ -222,6 +229,11 @@ class _Sizes:
         window.add(trade.fact.traded_at, trade.ticks)
         return part
 
+    def remember(self, trade: Trade) -> None:
+        """As `judge` of a trade that is known not to be large."""
+        if self._needed:
+            self._windows[direction_of(trade)].add(trade.fact.traded_at, trade.ticks)
+
     def _judge(self, trade: Trade, amounts: Sequence[int], direction: str) -> _Part | None:
         params, count = self._params, len(amounts)
         if not count or count < params.size_trades:
@@ -245,16 +257,15 @@ class _Hours:
 
     def __init__(self, params: Params) -> None:
         self._params = params
-        self._zone = business_zone()
         self._earlier = 0
         self._odd = 0
 
     def judge(self, trade: Trade) -> _Part | None:
         params = self._params
-        local = trade.fact.traded_at.astimezone(self._zone)
-        is_odd = local.hour < params.odd_until_hour
+        is_odd = trade.hour < params.odd_until_hour
         part = None
         if is_odd and self._earlier >= params.odd_trades and self._odd <= params.odd_share * self._earlier:
+            local = trade.fact.traded_at.astimezone(business_zone())
             figures = {
                 "local_time": f"{local:%H:%M:%S}",
                 "earlier": self._earlier,
@@ -264,9 +275,13 @@ class _Hours:
                 "until_hour": params.odd_until_hour,
             }
             part = _Part(params.odd_points, figures)
-        self._earlier += 1
-        self._odd += is_odd
+        self.remember(trade)
         return part
+
+    def remember(self, trade: Trade) -> None:
+        """It is one of the earlier trades from now on."""
+        self._earlier += 1
+        self._odd += trade.hour < self._params.odd_until_hour
 
 
 def _hit(trade: Trade, points: int, parts: dict[str, _Part], params: Params, version: int) -> Hit:

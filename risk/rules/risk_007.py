@@ -94,20 +94,20 @@ def evaluate(facts: Facts, params: Params, version: int) -> list[Hit]:
     raises = _Raises(facts.assessments)
     excesses = _excesses(facts.assessments, params)
     bought_complex = False
-    for trade in facts.trades:
-        if not trade.is_buy:
-            continue
+    for trade in facts.buys:
         is_first = trade.product.is_complex is True and not bought_complex
         bought_complex = bought_complex or trade.product.is_complex is True
-        if trade.customer.investor_type == "professional" or trade.evidence_key in hits:
+        if trade.customer.investor_type == "professional" or (trade.fact.plan_id and trade.evidence_key in hits):
             continue
         parts: dict[str, int] = {}
         figures: dict[str, Any] = {}
         _elderly(trade, params, parts, figures)
         if is_first:
             _first_complex(facts, trade, params, parts, figures)
-        _upgraded(trade, raises, params, parts, figures)
-        _shopping(trade, excesses, params, parts, figures)
+        if raises:
+            _upgraded(trade, raises, params, parts, figures)
+        if excesses:
+            _shopping(trade, excesses, params, parts, figures)
         if parts:
             hits[trade.evidence_key] = _hit(trade, parts, figures, params, version)
     return list(hits.values())
@@ -121,9 +121,10 @@ def _elderly(trade: Trade, params: Params, parts: dict[str, int], figures: dict[
     born = trade.customer.birth_date
     if trade.customer.kind != "natural" or born is None:
         return
+    if trade.product.risk_level < params.high_risk_level and trade.product.is_complex is not True:
+        return
     age = age_on(born, trade.day)
-    risky = trade.product.risk_level >= params.high_risk_level or trade.product.is_complex is True
-    if age < params.elderly_age or not risky:
+    if age < params.elderly_age:
         return
     figures.update(age=age, elderly_age=params.elderly_age, high_risk_level=f"R{params.high_risk_level}")
     if _papers(trade):
@@ -163,6 +164,9 @@ class _Raises:
             if new.c_level > old.c_level:
                 self._times[old.c_level].append(new.assessed_at)
                 self._to[old.c_level].append(new.c_level)
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
 
     def below(self, level: int, since: datetime, until: datetime) -> tuple[datetime, int, int] | None:
         """The newest rise within [since, until] from a class below `level`: when, from, to."""
