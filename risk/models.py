@@ -5,10 +5,12 @@ from risk.alerts.models import AlertAction, AlertLook, AlertOutbox, FeedHead, Ri
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign, ConductChange, ConductCursor, TradeRequest
 from risk.console.models import AlertTally, SavedView
+from risk.notify.models import NotifyChannel, NotifyCursor, NotifyDelivery, NotifyRule
 from risk.rules.models import Backtest, RiskRule, ShadowHit
 
 __all__ = [
     "AlertAction", "AlertAttachment", "AlertLook", "AlertOutbox", "AlertTally", "AttachmentChunk", "Backtest",
     "Campaign", "CaseFile", "ConductChange", "ConductCursor", "FeedHead", "Holiday", "InformationRequest",
-    "RiskAlert", "RiskAlertHit", "RiskRule", "SavedView", "ShadowHit", "TradeRequest",
+    "NotifyChannel", "NotifyCursor", "NotifyDelivery", "NotifyRule", "RiskAlert", "RiskAlertHit", "RiskRule",
+    "SavedView", "ShadowHit", "TradeRequest",
 ]  # fmt: skip
