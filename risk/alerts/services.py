@@ -19,6 +19,6 @@ from risk.alerts.snoozing import snooze, wake
 
 __all__ = [
     "Findings", "SettleResult", "SweepResult", "add_note", "answer", "approve", "ask", "assign", "assign_many", "claim",
-    "claim_many", "claim_next", "dispose", "dispose_many", "escalate", "give_back", "hand_over", "live_hits_of", "release",
-    "reopen", "settle_advisor", "settle_customer", "settle_customers", "snooze", "sweep", "wake", "withdraw",
+    "claim_many", "claim_next", "dispose", "dispose_many", "escalate", "give_back", "hand_over", "live_hits_of",
+    "release", "reopen", "settle_advisor", "settle_customer", "settle_customers", "snooze", "sweep", "wake", "withdraw",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from functools import wraps
 from typing import Any
 
@@ -27,7 +27,9 @@ from risk.alerts.acting import REVIEW
 from risk.alerts.attaching import MOST_ON_ALERT
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
 from risk.console.forms import (
+    AnswerForm,
     ApprovalForm,
+    AskForm,
     AssignmentForm,
     DispositionForm,
     NoteForm,
@@ -35,12 +37,14 @@ from risk.console.forms import (
     ReturnForm,
     SnoozeForm,
     VersionForm,
+    WithdrawForm,
 )
 from risk.console.sight import DISPOSE, VIEW, Sight
 
 View = Callable[..., HttpResponseBase]
 ACTS = (
     "claim", "assign", "release", "snooze", "wake", "dispose", "escalate", "approve", "return", "reopen", "note",
+    "ask", "answer", "withdraw",
 )  # fmt: skip
 DONE = {
     "claim": gettext_lazy("The alert is yours."),
@@ -48,6 +52,9 @@ DONE = {
     "dispose": gettext_lazy("The disposition is recorded."),
     "reopen": gettext_lazy("The alert is open again, and yours."),
     "note": gettext_lazy("The note is on the timeline."),
+    "ask": gettext_lazy("The question is on record."),
+    "answer": gettext_lazy("The answer is on record."),
+    "withdraw": gettext_lazy("The question is withdrawn."),
     "assign": gettext_lazy("The alert is assigned."),
     "snooze": gettext_lazy("The alert is put aside."),
     "wake": gettext_lazy("The alert is taken up again."),
@@ -61,7 +68,7 @@ def allowed_acts(alert: RiskAlert, user: Any, sight: Sight) -> frozenset[str]:
     """The controls that the page offers; the services decide again. None for who only looks, none on faults."""
     if not sight.acts or alert.alert_type == AlertType.DATA_QUALITY:
         return frozenset()
-    acts = {"note"}
+    acts = {"note", "ask", "answer", "withdraw"}
     aside = "wake" if alert.snoozed_until else "snooze"
     if alert.status == AlertStatus.PENDING:
         acts |= {"claim", "assign", "dispose", "escalate", aside}
@@ -101,6 +108,9 @@ _FORMS: dict[str, type[Form]] = {
     "assign": AssignmentForm,
     "snooze": SnoozeForm,
     "approve": ApprovalForm,
+    "ask": AskForm,
+    "answer": AnswerForm,
+    "withdraw": WithdrawForm,
 }
 
 
@@ -108,6 +118,9 @@ def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any
     """Errors: those of the service."""
     if name == "note":
         services.add_note(alert_id=alert.pk, officer=officer, text=cleaned["text"], files=cleaned["attached"])
+        return
+    if name in ("ask", "answer", "withdraw"):
+        _question(name, alert, officer, cleaned)
         return
     about: dict[str, Any] = {"alert_id": alert.pk, "officer": officer, "version": cleaned["version"]}
     if name == "claim":
@@ -136,6 +149,23 @@ def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any
             text=cleaned["text"],
             quiet_days=cleaned["quiet_days"] or 0,
         )
+
+
+def _question(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any]) -> None:
+    if name == "ask":
+        # Due when the day is over, where the house is.
+        end = datetime.combine(cleaned["due"] + timedelta(days=1), time.min, tzinfo=business_zone())
+        services.ask(
+            alert_id=alert.pk,
+            officer=officer,
+            recipient_kind=cleaned["recipient_kind"],
+            recipient=cleaned["recipient"],
+            question=cleaned["text"],
+            due_at=end,
+        )
+        return
+    close = services.answer if name == "answer" else services.withdraw
+    close(alert_id=alert.pk, officer=officer, request_id=cleaned["request_id"], text=cleaned["text"])
 
 
 def recording_refusals(view: View, action: str) -> View:
@@ -190,6 +220,9 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
             "return": _("%(who)s returned this alert at %(when)s."),
             "snooze": _("%(who)s put this alert aside at %(when)s."),
             "wake": _("%(who)s took this alert up again at %(when)s."),
+            "handover": _("%(who)s handed this alert to another officer at %(when)s."),
+            "answer": _("%(who)s recorded an answer to this question at %(when)s."),
+            "withdraw": _("%(who)s withdrew this question at %(when)s."),
         }
         headline = sentences.get(extra.get("action", ""), _("%(who)s acted on this alert at %(when)s.")) % values
         code = extra.get("code_given", "")
@@ -207,6 +240,10 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
         detail = ""
     elif error.code == "FOUR_EYES":
         headline, detail = _("Who proposed a disposition cannot approve it: another officer does."), ""
+    elif error.code == "INVALID_REQUEST" and extra.get("field") in _FIELDS:
+        headline, detail = str(_FIELDS[extra["field"]]), ""
+    elif error.code == "QUESTION_NOT_FOUND":
+        headline, detail = _("There is no such question of this alert."), ""
     elif error.code == "ATTACHMENT_TYPE":
         headline = _("A file of this kind is not taken; nothing was saved.")
         detail = _("What is in the file counts, not its name. Taken are: %(endings)s.") % {
@@ -217,6 +254,15 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
     else:
         headline, detail = _("This was not accepted."), error.detail
     return {"headline": headline, "detail": detail}
+
+
+# What a service refused of a field, where the form could not know.
+_FIELDS = {
+    "recipient": gettext_lazy("Nobody of the console has this user name, or the recipient is too long."),
+    "due_at": gettext_lazy("A question is due within 92 days, and not today's past."),
+    "question": gettext_lazy("Too many questions of this alert are open; close one first."),
+    "files": gettext_lazy("At most 5 files go with one note, and none of them empty."),
+}
 
 
 def files_too_large() -> str:

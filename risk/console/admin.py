@@ -162,7 +162,7 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
             "four_eyes": needs_four_eyes(alert),
             "due": due_of(alert) if alert.status in OPEN else None,
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
-            **casework_context(alert, request, clear=clear is not None),
+            **casework_context(alert, request, sent=sent, clear=clear is not None),
             "conflict": conflict,
             "written": written,
             # What was written stays visible: in its form, or, where the alert takes that act no more, to be copied.

@@ -6,26 +6,33 @@ Part of the alerts' admin (`risk.console.admin`), which gives each of these its 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.forms import Form
 from django.http import FileResponse, Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import path
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 
+from config.base.clock import business_date, now
 from config.base.errors import DomainError
 from config.base.pii import hidden
 from guard.access.people import RefusalRecorded
 from guard.access.staff_admin import person_of
 from memory.core import selectors as core
 from risk.alerts.attaching import may_open, opened
-from risk.alerts.casework import AlertAttachment
+from risk.alerts.casework import AlertAttachment, InformationRequest, RecipientKind, RequestState
 from risk.alerts.models import AlertType, RiskAlert
+from risk.alerts.requests import LONGEST
 from risk.alerts.sniffing import ENDINGS
 from risk.console.feed import request_sight, request_tenant
+from risk.console.forms import AnswerForm, AskForm
+
+MAX_QUESTIONS = 100
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,46 @@ def files_of(alert: RiskAlert, words: Words) -> list[FileRow]:
     return [FileRow(row, words(row.file_name)) for row in rows]
 
 
-def casework_context(alert: RiskAlert, request: HttpRequest, *, clear: bool = False) -> dict[str, Any]:
+@dataclass(frozen=True)
+class QuestionRow:
+    """state: as shown: an open one past its due is overdue. css: the tag's class."""
+
+    question: InformationRequest
+    state: Any
+    css: str
+    text: str
+    closing: str
+    recipient: str
+
+
+def questions_of(alert: RiskAlert, words: Words, at: datetime) -> list[QuestionRow]:
+    """Newest first; an alert has few. 1 query."""
+    rows = InformationRequest.objects.filter(alert=alert).select_related("asked_by", "closed_by")
+    found = []
+    for row in rows.order_by("-asked_at", "-request_id")[:MAX_QUESTIONS]:
+        late = row.state == RequestState.OPEN and row.due_at < at
+        state = _("overdue") if late else row.get_state_display()
+        css = "warn" if late else {"open": "pending", "answered": "good"}.get(row.state, "")
+        found.append(QuestionRow(row, state, css, words(row.question), words(row.closing), words(row.recipient)))
+    return found
+
+
+def casework_context(
+    alert: RiskAlert, request: HttpRequest, *, sent: Form | None = None, clear: bool = False
+) -> dict[str, Any]:
     """For the partial templates of the alert's page. Nothing on faults in the data, which nobody works on."""
     if alert.alert_type == AlertType.DATA_QUALITY or not request_sight(request).cases:
         return {}
     words = Words(alert, clear=clear)
+    day = business_date(now())
     return {
+        "questions": questions_of(alert, words, now()),
+        "recipient_kinds": RecipientKind.choices,
+        "due_from": day,
+        "due_default": day + timedelta(days=3),
+        "due_to": day + LONGEST - timedelta(days=1),
+        "asking": sent if isinstance(sent, AskForm) else AskForm(),
+        "answering": sent if isinstance(sent, AnswerForm) else AnswerForm(),
         "files": files_of(alert, words),
         "may_open": may_open(person_of(request)),
         "file_endings": ",".join(ENDINGS),

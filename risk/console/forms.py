@@ -12,8 +12,10 @@ from django.utils.translation import gettext_lazy as _
 from config.base.seen import seen_length
 from guard.access.unmasking import MAX_REASON, MIN_REASON
 from risk.alerts.acting import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
+from risk.alerts.casework import RecipientKind
 from risk.alerts.judging import QUIET_DAYS
 from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
+from risk.alerts.requests import RECIPIENT_MAX
 
 
 def required_length(*, status: str, score: int) -> int:
@@ -74,6 +76,30 @@ class ReturnForm(ReopenForm):
     """Why a proposed disposition is given back."""
 
 
+class AskForm(forms.Form):
+    """A question to somebody. due: the business day at whose end it is due."""
+
+    recipient_kind = forms.ChoiceField(choices=RecipientKind.choices)
+    recipient = forms.CharField(
+        max_length=RECIPIENT_MAX, strip=True, error_messages={"required": _("Say who is asked.")}
+    )
+    due = forms.DateField(error_messages={"required": _("Choose a day."), "invalid": _("Choose a day.")})
+    text = forms.CharField(
+        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the question.")}
+    )
+
+
+class AnswerForm(forms.Form):
+    request_id = forms.CharField(max_length=64, widget=forms.HiddenInput)
+    text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the answer.")})
+
+
+class WithdrawForm(AnswerForm):
+    text = forms.CharField(
+        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
+    )
+
+
 class SeenForm(VersionForm):
     """The evidence that the officer saw, too."""
 
@@ -93,6 +119,12 @@ class AssigneeForm(forms.Form):
         User.objects.filter(is_active=True),
         to_field_name="username",
         error_messages={"required": _("Choose an officer."), "invalid_choice": _("Choose an officer.")},
+    )
+
+
+class HandoverForm(AssigneeForm):
+    text = forms.CharField(
+        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
     )
 
 
