@@ -315,6 +315,8 @@ class RiskAlertHit(models.Model):
             models.Index(fields=["tenant", "customer_id", "state"], name="risk_hit_customer"),
             # a re-scan of an advisor's conduct compares the live hits of some days
             models.Index(fields=["tenant", "advisor_id", "rule_id", "occurred_at"], name="risk_hit_advisor"),
+            # alerts with hits of the same product around the same days, on the alert page
+            models.Index(fields=["tenant", "product_id", "occurred_at"], name="risk_hit_product"),
         ]
 
     def __str__(self) -> str:
