@@ -29,6 +29,17 @@ def open_work(*, tenant: str, of: User) -> QuerySet[RiskAlert]:
     return held.exclude(alert_type=AlertType.DATA_QUALITY).order_by("queue_at", "alert_id")
 
 
+def holders_of(tenant: str, limit: int = 200) -> list[str]:
+    """Names of those who have alerts of the tenant in hand, also of people who are gone. 1 query, by index."""
+    held = RiskAlert.objects.filter(tenant=tenant, status__in=_HELD, assignee__isnull=False)
+    held = held.exclude(alert_type=AlertType.DATA_QUALITY).order_by()
+    return list(
+        User.objects.filter(pk__in=held.values("assignee_id").distinct())
+        .order_by("username")
+        .values_list("username", flat=True)[:limit]
+    )
+
+
 def hand_over(*, officer: User, of: User, to: User, text: str, picked: Sequence[Picked]) -> list[Outcome]:
     """Gives each picked alert of `of` to `to`, for one reason of at least 10 characters; by any officer, for whoever is
     away cannot do it. Status, clock and time aside go on as they are.

@@ -8,31 +8,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.forms import Form
-from django.http import FileResponse, Http404, HttpRequest
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.urls import path
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
-from config.base.clock import business_date, now
+from config.base.clock import business_date, now, rfc3339
 from config.base.errors import DomainError
 from config.base.pii import hidden
 from guard.access.people import RefusalRecorded
 from guard.access.staff_admin import person_of
 from memory.core import selectors as core
+from risk.alerts import services
 from risk.alerts.attaching import may_open, opened
 from risk.alerts.casework import AlertAttachment, InformationRequest, RecipientKind, RequestState
+from risk.alerts.handover import MOST, holders_of, open_work
 from risk.alerts.models import AlertType, RiskAlert
 from risk.alerts.requests import LONGEST
+from risk.alerts.selectors import officers_of
 from risk.alerts.sniffing import ENDINGS
 from risk.console.feed import request_sight, request_tenant
-from risk.console.forms import AnswerForm, AskForm
+from risk.console.forms import AnswerForm, AskForm, HandoverForm
+from risk.console.queue import Page, top_hits
+from risk.console.queueing import picked_of, tell
+from risk.console.rows import cells, rows_of
 
 MAX_QUESTIONS = 100
+HANDOVER_COLUMNS = ("due", "score", "level", "sentence", "customer", "hits", "status")
 
 
 @dataclass(frozen=True)
@@ -113,12 +124,21 @@ def casework_context(
     }
 
 
+def handover_rows(request: HttpRequest, of: User) -> tuple[list[dict[str, Any]], int]:
+    """What an officer has in hand, MOST rows at most, and how many there are in all."""
+    tenant = request_tenant(request)
+    work = open_work(tenant=tenant, of=of)
+    alerts = list(work.select_related("assignee")[:MOST])
+    return rows_of(Page(alerts, top_hits=top_hits(alerts)), tenant=tenant, columns=HANDOVER_COLUMNS), work.count()
+
+
 class CaseworkViews(admin.ModelAdmin):  # type: ignore[type-arg]
     """Each act is a POST that calls a service; a manager's is refused."""
 
     def casework_urls(self) -> list[Any]:
         wrap = self.admin_site.admin_view
         return [
+            path("handover/", wrap(self.handover_view), name="risk_riskalert_handover"),
             path(
                 "<str:alert_id>/file/<str:attachment_id>/", wrap(self.file_view), name="risk_riskalert_file"
             ),
@@ -142,6 +162,65 @@ class CaseworkViews(admin.ModelAdmin):  # type: ignore[type-arg]
         # The name goes through logs and disks that nobody masks.
         response["Content-Disposition"] = content_disposition_header(True, Words(alert)(row.file_name)) or "attachment"
         return sealed_off(response)
+
+    def handover_view(self, request: HttpRequest) -> HttpResponse:
+        """All that one officer has in hand, to be given to another for one reason.
+
+        1. The role: a manager is refused, also the page. 2. GET lists what would move. 3. POST moves what the page
+        showed, each alert by itself; those that somebody was first at are named with who it was.
+        """
+        if not request_sight(request).acts:
+            raise PermissionDenied
+        tenant = request_tenant(request)
+        given = request.POST if request.method == "POST" else request.GET
+        of = _colleague(tenant, given.get("of", ""))
+        form = HandoverForm(request.POST) if request.method == "POST" else None
+        status = 200
+        if of is not None and form is not None:
+            if form.is_valid() and form.cleaned_data["to"].pk != of.pk:
+                try:
+                    done = services.hand_over(
+                        officer=person_of(request), of=of, to=form.cleaned_data["to"],
+                        text=form.cleaned_data["text"],
+                        picked=[picked_of(words) for words in request.POST.getlist("pick")],
+                    )  # fmt: skip
+                except DomainError as error:
+                    if error.code == "FORBIDDEN":
+                        raise RefusalRecorded from error
+                    if error.status >= 500:
+                        raise
+                    form.add_error("to", _("Choose another officer, and leave some alerts to be moved."))
+                else:
+                    moved = sum(outcome.error is None for outcome in done)
+                    tell(request, done, ngettext("%(n)d alert is handed over.", "%(n)d alerts are handed over.", moved))
+                    return HttpResponseRedirect(f"{request.path}?{urlencode({'of': of.get_username()})}")
+            elif form.is_valid():
+                form.add_error("to", _("Choose another officer."))
+            status = 422
+        rows, total = handover_rows(request, of) if of is not None else ([], 0)
+        officers = officers_of(tenant)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Hand over open work"),
+            "opts": self.opts,
+            "of": of.get_username() if of is not None else "",
+            "holders": holders_of(tenant),
+            "officers": [name for name in officers if of is None or name != of.get_username()],
+            "rows": rows,
+            "total": total,
+            "most": MOST,
+            "cells": cells(HANDOVER_COLUMNS),
+            "form": form or HandoverForm(),
+            "clock": rfc3339(now()),
+            "queue_url": reverse("admin:risk_riskalert_changelist"),
+        }
+        return TemplateResponse(request, "risk/console/handover.html", context, status=status)
+
+
+def _colleague(tenant: str, name: str) -> User | None:
+    """Whoever has alerts of the tenant in hand; also one who has left the house."""
+    person = User.objects.filter(username=name[:150]).first() if name else None
+    return person if person is not None and name in holders_of(tenant) else None
 
 
 def sealed_off(response: HttpResponseBase) -> HttpResponseBase:

@@ -185,7 +185,7 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
             return _back(request)
         if not request_sight(request).acts:
             raise PermissionDenied
-        picked = [_picked(words) for words in request.POST.getlist("pick")]
+        picked = [picked_of(words) for words in request.POST.getlist("pick")]
         faults = RiskAlert.objects.filter(
             tenant=request_tenant(request),
             pk__in=[one.alert_id for one in picked[: MOST + 1]],
@@ -213,14 +213,14 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
         officer = person_of(request)
         if act == "claim":
             done = services.claim_many(officer=officer, picked=picked)
-            _tell(request, done, ngettext("%(n)d alert is yours.", "%(n)d alerts are yours.", _done(done)))
+            tell(request, done, ngettext("%(n)d alert is yours.", "%(n)d alerts are yours.", _done(done)))
         elif act == "assign":
             form = AssigneeForm(request.POST)
             if not form.is_valid():
                 messages.error(request, _("Choose an officer."))
                 return _back(request)
             done = services.assign_many(officer=officer, picked=picked, to=form.cleaned_data["to"])
-            _tell(request, done, ngettext("%(n)d alert is assigned.", "%(n)d alerts are assigned.", _done(done)))
+            tell(request, done, ngettext("%(n)d alert is assigned.", "%(n)d alerts are assigned.", _done(done)))
         elif act == "dispose":
             return self._disposing(request, picked)
         return _back(request)
@@ -241,7 +241,7 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
                 code=form.cleaned_data["code"],
                 text=form.cleaned_data["text"],
             )
-            _tell(request, done, ngettext("%(n)d alert is disposed of.", "%(n)d alerts are disposed of.", _done(done)))
+            tell(request, done, ngettext("%(n)d alert is disposed of.", "%(n)d alerts are disposed of.", _done(done)))
             return _back(request)
         hashes = evidence_hashes(alerts) if not confirmed else {one.alert_id: one.evidence_hash for one in picked}
         versions = {one.alert_id: one.version for one in picked}
@@ -393,7 +393,7 @@ def _previous(filters: Filters, page: Page) -> str:
     return filters.link(before=page.previous_before, page=max(page.number - 1, 1))
 
 
-def _picked(words: str) -> Picked:
+def picked_of(words: str) -> Picked:
     """Of `id~version` or `id~version~hash`; a version that is none matches nothing."""
     alert_id, _tilde, rest = words.partition("~")
     version, _tilde, evidence = rest.partition("~")
@@ -411,7 +411,7 @@ def _done(outcomes: Iterable[Outcome]) -> int:
     return sum(outcome.error is None for outcome in outcomes)
 
 
-def _tell(request: HttpRequest, outcomes: Sequence[Outcome], sentence: str) -> None:
+def tell(request: HttpRequest, outcomes: Sequence[Outcome], sentence: str) -> None:
     """How many are done, and of each that is not, who was first or what has changed."""
     if done := _done(outcomes):
         messages.success(request, sentence % {"n": done})
