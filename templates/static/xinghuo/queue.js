@@ -5,7 +5,7 @@
   if (!queue) return;
   const MAX_ROWS = Number(queue.dataset.limit) || 200;
   const BATCH = 50;
-  let body = queue.querySelector("tbody");
+  const body = queue.querySelector("tbody");
   const fresh = new Map(); // alert id -> true when it is news, false when it only changed
   let timer = 0;
   let busy = false;
@@ -41,6 +41,87 @@
     }
   }
 
+  // What is new waits above the list while it would move what is read, focused or chosen there, and on further pages.
+  const further = ["after", "before", "page"].some((name) => {
+    const value = new URLSearchParams(location.search).get(name);
+    return value && !(name === "page" && value === "1");
+  });
+  const waiting = new Map(); // alert id -> its row, in the order of their coming
+  const chip = document.createElement("div");
+  chip.className = "x-waiting";
+  chip.hidden = true;
+  chip.append(Object.assign(document.createElement("button"), { type: "button" }));
+  (queue.closest(".x-card") || queue).before(chip);
+  let moved = 0;
+  queue.addEventListener("pointermove", () => { moved = Date.now(); }, { passive: true });
+
+  function isRead() {
+    const above = queue.getBoundingClientRect().top < 0;
+    return above || body.contains(document.activeElement) || Boolean(body.querySelector("input[name=pick]:checked"));
+  }
+
+  function put(row) {
+    row.classList.add("is-new");
+    body.prepend(row);
+    const last = [...body.rows].filter((one) => !(pickOf(one) && pickOf(one).checked));
+    while (body.rows.length > MAX_ROWS && last.length) last.pop().remove();
+    const empty = document.getElementById("queue-empty");
+    if (empty) empty.remove();
+  }
+
+  /** Puts what waits into the list, unless that is being read; with the mouse on the move, a moment later. */
+  let later = 0;
+  function settle() {
+    clearTimeout(later);
+    if (!further && waiting.size && !isRead()) {
+      const still = 600 - (Date.now() - moved);
+      if (still > 0) later = setTimeout(settle, still);
+      else enter();
+    }
+    const shown = waiting.size > 0 && (further || isRead());
+    chip.hidden = !shown;
+    if (shown) chip.firstChild.textContent = interpolate(ngettext("%s new", "%s new", waiting.size), [waiting.size]);
+  }
+
+  function enter() {
+    for (const row of waiting.values()) put(row);
+    waiting.clear();
+    tick();
+    count();
+  }
+
+  chip.firstChild.addEventListener("click", () => {
+    if (further) {
+      const query = new URLSearchParams(location.search);
+      for (const name of ["after", "before", "page"]) query.delete(name);
+      location.assign(location.pathname + "?" + query);
+      return;
+    }
+    enter();
+    settle();
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    window.scrollTo({ top: 0, behavior: calm ? "auto" : "smooth" });
+    queue.tabIndex = -1; // the reader stands at the list, in none of its rows: what comes next may come in
+    queue.focus({ preventScroll: true });
+  });
+  let scrolled = 0;
+  window.addEventListener("scroll", () => {
+    clearTimeout(scrolled);
+    scrolled = setTimeout(settle, 200);
+  }, { passive: true });
+  body.addEventListener("focusout", () => setTimeout(settle, 0));
+
+  /* A row takes another's place, and keeps what was chosen and focused in it. */
+  function replace(old, row) {
+    if (old.classList.contains("is-new")) row.classList.add("is-new");
+    if (old.getAttribute("aria-selected")) row.setAttribute("aria-selected", "true");
+    const was = pickOf(old), is = pickOf(row);
+    if (was && is) is.checked = was.checked; // chosen stays chosen, at its new version
+    const focused = old.contains(document.activeElement) ? (document.activeElement === was ? is : row.querySelector("a")) : null;
+    old.replaceWith(row);
+    if (focused) focused.focus({ preventScroll: true });
+  }
+
   function place(answer, batch) {
     for (const item of answer.rows) {
       const holder = document.createElement("template");
@@ -49,42 +130,56 @@
       const old = rowOf(item.alert_id);
       if (old) {
         if (Number(old.dataset.version) > Number(row.dataset.version)) continue;
-        if (old.classList.contains("is-new")) row.classList.add("is-new");
-        if (old.getAttribute("aria-selected")) row.setAttribute("aria-selected", "true");
-        const was = pickOf(old), is = pickOf(row);
-        if (was && is) is.checked = was.checked; // chosen stays chosen, at its new version
         row.classList.add("is-changed");
         if (!item.matches) row.classList.add("left");
-        old.replaceWith(row);
-      } else if (item.matches && (batch.get(item.alert_id) || queue.dataset.complete === "yes")) {
-        row.classList.add("is-new");
-        body.prepend(row);
-        while (body.rows.length > MAX_ROWS) body.lastElementChild.remove();
+        replace(old, row);
+      } else if (!item.matches) {
+        waiting.delete(item.alert_id);
+      } else if (waiting.has(item.alert_id) || batch.get(item.alert_id) || queue.dataset.complete === "yes") {
+        waiting.set(item.alert_id, row);
       }
     }
     setClock(answer.clock);
+    settle();
     count();
-    const empty = document.getElementById("queue-empty");
-    if (empty && body.rows.length) empty.remove();
     for (const [name, count] of Object.entries(answer.counts)) {
       const place = document.querySelector('[data-count="' + CSS.escape(name) + '"]');
       if (place) place.textContent = count;
     }
   }
 
+  /* The feed began afresh: the list is read again, whole. */
+  let again = 0;
+  async function readAgain() {
+    clearTimeout(again);
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin" });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const other = page.querySelector("#queue tbody");
+      if (!other) return location.reload();
+      const chosen = [...body.rows].filter((row) => pickOf(row) && pickOf(row).checked).map((row) => row.dataset.id);
+      const focused = body.contains(document.activeElement) && document.activeElement.closest("tr").dataset.id;
+      body.replaceChildren(...document.adoptNode(other).children);
+      waiting.clear();
+      for (const id of chosen) if (rowOf(id)) pickOf(rowOf(id)).checked = true;
+      if (focused && rowOf(focused)) rowOf(focused).querySelector("a").focus({ preventScroll: true });
+      for (const place of document.querySelectorAll("[data-count]")) {
+        const now = page.querySelector('[data-count="' + CSS.escape(place.dataset.count) + '"]');
+        if (now) place.textContent = now.textContent;
+      }
+      setClock(page.getElementById("queue").dataset.clock);
+      tick();
+      settle();
+      count();
+    } catch (fault) {
+      again = setTimeout(readAgain, 3000);
+    }
+  }
+
   window.addEventListener("x:alert", (event) => soon(event.detail.alert.alert_id, true));
   window.addEventListener("x:update", (event) => soon(event.detail.alert_id, false));
-  window.addEventListener("x:reset", async () => {
-    const answer = await fetch(location.href, { credentials: "same-origin" });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const other = page.querySelector("#queue tbody");
-    if (!other) return location.reload();
-    body.replaceWith(document.adoptNode(other));
-    body = queue.querySelector("tbody");
-    setClock(page.getElementById("queue").dataset.clock);
-    tick();
-    count();
-  });
+  window.addEventListener("x:reset", readAgain);
 
   queue.addEventListener("pointerover", (event) => {
     const row = event.target.closest("tr.is-new");

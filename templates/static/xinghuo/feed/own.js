@@ -3,14 +3,16 @@
    Frames name nobody (they go to every screen), so the tabs remember the alert and the version that was acted on. */
 const KEPT = 60000; // ms after which a change is somebody else's
 const MOST = 120;
-const ACT = /\/riskalert\/([^/]+)\/[a-z-]+\/$/;
+const ACT = /\/riskalert\/([^/]+)\/([a-z-]+)\/$/;
+const OPENS = 10000; // ms in which an `alert` frame is the echo of a reopening; any other time it is news, whatever one did
 
 export class OwnActs {
   constructor({ store, done }) {
     Object.assign(this, { store, done });
     document.addEventListener("submit", (event) => this.sent(event));
-    // Scripts that act without a form say so: {alert_id, version}.
-    window.addEventListener("x:act", (event) => this.note([{ id: event.detail.alert_id, version: event.detail.version }]));
+    // Scripts that act without a form say so: {alert_id, version, act}.
+    window.addEventListener("x:act", (event) => this.note([{ id: event.detail.alert_id,
+      act: event.detail.act || "", version: event.detail.version }]));
   }
 
   sent(event) {
@@ -25,7 +27,7 @@ export class OwnActs {
     if (!found) return;
     const page = document.getElementById("alert");
     const shown = page && page.dataset.id === found[1] ? page.dataset.version : 0;
-    this.note([{ id: found[1], version: Number(fields.get("version") || shown) }]);
+    this.note([{ id: found[1], act: found[2], version: Number(fields.get("version") || shown) }]);
   }
 
   note(acts) {
@@ -41,9 +43,10 @@ export class OwnActs {
     const id = frame.type === "alert" ? frame.alert.alert_id : frame.alert_id;
     return this.store.read("own", []).some((act) => {
       if (at - act.at > KEPT) return false;
-      if (!act.id) return frame.type === "update" && frame.assignee === me && frame.status === "in_review";
+      if (!act.id) return at - act.at < OPENS && frame.type === "update" && frame.assignee === me && frame.status === "in_review";
       if (act.id !== id) return false;
-      return frame.type === "alert" || (frame.version >= act.version && frame.version <= act.version + 2);
+      if (frame.type === "alert") return act.act === "reopen" && at - act.at < OPENS;
+      return frame.version >= act.version && frame.version <= act.version + 2;
     });
   }
 }
