@@ -398,8 +398,14 @@ AUDIT_SEAL_LAG = envint("AUDIT_SEAL_LAG", 30, low=1)
 
 # --- live feed ---------------------------------------------------------------------------------------------------
 
-# Seconds between heartbeats of a websocket; with each the login is looked up again and missed events are filled in.
+# Seconds between heartbeats of a websocket.
 FEED_HEARTBEAT_SECONDS = envint("FEED_HEARTBEAT_SECONDS", 15, low=1, high=300)
+# Seconds between two looks at the logins of all sockets of a process and at what no message told of: 8 queries.
+FEED_WATCH_SECONDS = envint("FEED_WATCH_SECONDS", 2, low=1, high=60)
+# Sockets of one person, and in all, in one process.
+FEED_SOCKETS_PER_PERSON = envint("FEED_SOCKETS_PER_PERSON", 50, low=1)
+FEED_SOCKETS = envint("FEED_SOCKETS", 10_000, low=1)
+
 
 # --- logging: one line an event, trace id on each, no bodies, no keys, no addresses -------------------------------
 

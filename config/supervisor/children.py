@@ -36,7 +36,7 @@ def web(*, host: str, port: int) -> Child:
         (
             *(sys.executable, "-W", _NO_STATIC_ROOT, "-m", "uvicorn", "config.asgi:application"),
             *("--host", host, "--port", str(port)),
-            *("--ws", "websockets-sansio", "--lifespan", "off"),
+            *("--ws", "risk.feed.wire:FeedProtocol", "--lifespan", "off"),
             *("--no-access-log", "--log-level", "warning"),
             # uvicorn would believe X-Forwarded-For of anybody on this machine: TRUSTED_PROXIES decides.
             "--no-proxy-headers",

@@ -28,3 +28,12 @@ PUB_SIGNED_OUT = Key(
     on_loss="sockets look their login up with every heartbeat and close by themselves",
     scope="system",
 )
+PUB_ALIVE = Key(
+    "risk:pub:feed-alive",
+    "pub/sub",
+    None,
+    writers="risk.feed publisher, once a second",
+    readers="risk.feed in every ASGI process",
+    on_loss="after 10 s heartbeats say that the source has gone quiet",
+    scope="system",
+)

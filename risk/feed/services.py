@@ -23,7 +23,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.models import Case, F, Value, When
 from redis import Redis
 
-from config.base.clock import now
+from config.base.clock import now, rfc3339
 from config.base.db import is_hanging, retry_conflicts
 from config.base.errors import DomainError
 from config.base.fields import canonical_json
@@ -32,7 +32,7 @@ from config.base.keys import DEFAULT_TENANT
 from config.base.redis import RedisUnavailable, state, translated
 from risk.alerts.models import AlertOutbox, FeedHead, RiskAlert
 from risk.feed.events import VOID, Damaged, alert_event, frame, sound_event, tell, update_event
-from risk.feed.keys import PUB_ALERT, PUB_FEED
+from risk.feed.keys import PUB_ALERT, PUB_ALIVE, PUB_FEED
 from risk.feed.selectors import set_aside, with_raw
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ BATCH = 200  # rows of one transaction and of one round trip to Redis
 MAX_BATCHES = 50  # of one tenant in one call, so that a task ends; the next tick goes on
 # Seconds that a call waits for tenants whose lock another publisher has, all together, after it has served the others.
 LOCK_PATIENCE = 0.5
+ALIVE_SECONDS = 1.0  # between two messages that the publisher is alive
 BACKOFF_FIRST, BACKOFF_MOST = 0.1, 2.0  # seconds between two tries of this process while Redis is away
 
 
@@ -94,6 +95,7 @@ class _Backoff:
 
 
 backoff = _Backoff()
+_told_alive = -ALIVE_SECONDS
 
 
 def publish(*, at_once: bool = False) -> PublishResult:
@@ -126,6 +128,21 @@ def publish(*, at_once: bool = False) -> PublishResult:
         if tenants:
             time.sleep(0.02)
     return result
+
+
+def tell_alive() -> None:
+    """Tells every ASGI process that somebody has just looked into the outbox; once a second, whoever asks.
+
+    Open when Redis is away: nobody hears it, and after source.QUIET_SECONDS the heartbeats say so."""
+    global _told_alive
+    if time.monotonic() - _told_alive < ALIVE_SECONDS or not backoff.is_over():
+        return
+    _told_alive = time.monotonic()
+    try:
+        with translated():
+            state().publish(PUB_ALIVE(DEFAULT_TENANT), canonical_json({"at": rfc3339(now())}))
+    except RedisUnavailable:
+        backoff.failed()
 
 
 def _serve(tenant: str, result: PublishResult, *, tries: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,15 +18,16 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from config.supervisor.redis_server import free_port
+from risk.feed.wire import FeedProtocol
 
 
 @contextmanager
-def serving() -> Iterator[int]:
-    """`config.asgi:application` under uvicorn in a thread; yields the port."""
+def serving(ws: Any = FeedProtocol) -> Iterator[int]:
+    """`config.asgi:application` under uvicorn in a thread; yields the port. ws: the protocol, as `--ws` of uvicorn."""
     from config.asgi import application
 
     port = free_port()
-    config = uvicorn.Config(application, host="127.0.0.1", port=port, log_level="warning", lifespan="off")
+    config = uvicorn.Config(application, host="127.0.0.1", port=port, log_level="warning", lifespan="off", ws=ws)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -47,10 +49,18 @@ def log_in(user: User) -> Client:
     return client
 
 
+def _small_socket(port: int) -> socket.socket:
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    found.connect(("127.0.0.1", port))
+    return found
+
+
 class Watching:
     """A socket of a logged-in person."""
 
-    def __init__(self, port: int, client: Client | None, *, origin: str | None = "same") -> None:
+    def __init__(self, port: int, client: Client | None, *, origin: str | None = "same", small: bool = False) -> None:
+        """small: so little is buffered for it that it holds the server up as soon as it does not read."""
         cookie = client.cookies["sessionid"].value if client and "sessionid" in client.cookies else ""
         headers = {"Cookie": f"sessionid={cookie}"} if cookie else {}
         if origin == "same":
@@ -59,6 +69,8 @@ class Watching:
             f"ws://127.0.0.1:{port}/ws/alerts/",
             additional_headers=headers,
             origin=origin,  # type: ignore[arg-type]
+            sock=_small_socket(port) if small else None,
+            max_queue=4 if small else 16,
         )
 
     def __enter__(self) -> Watching:
