@@ -19,9 +19,10 @@ class XinghuoAdminSite(AdminSite):
     enable_nav_sidebar = False
 
     def get_urls(self) -> list[Any]:
+        from risk.console import overview
         from risk.console.customers.views import urls
 
-        return [*urls(self), *super().get_urls()]
+        return [*overview.urls(self), *urls(self), *super().get_urls()]
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         from risk.console.feed import feed_context

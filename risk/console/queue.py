@@ -89,9 +89,9 @@ def _conditions(user: Person, filters: Filters) -> dict[str, Q]:
     if filters.advisor:
         found["advisor"] = Q(advisor_id=filters.advisor)
     if filters.age:
-        found["age"] = _age(filters)
+        found["age"] = age_of(filters.age)
     if filters.due and not filters.newest_first:
-        found["due"] = _due(filters)
+        found["due"] = due_in(filters.due)
     if filters.back:
         found["back"] = Q(woken_by__in=BACK[filters.back])
     if filters.code:
@@ -144,12 +144,16 @@ def _assignee(user: Person, name: str) -> int | None:
     return User.objects.filter(username=name).values_list("pk", flat=True).first() or -1
 
 
-def _age(filters: Filters) -> Q:
-    _label, over, up_to = AGES[filters.age]
+def age_of(name: str, *, in_queue: bool = True) -> Q:
+    """in_queue: with a condition by which an index of the queue is begun."""
+    _label, over, up_to = AGES[name]
     at = now()
     found = Q(opened_at__lt=at - over) if over is not None else Q()
+    if up_to is None:
+        return found
+    found &= Q(opened_at__gte=at - up_to)
     # No alert is due or disposed of before it is opened: the second condition gives the index a range.
-    return found & Q(opened_at__gte=at - up_to, queue_at__gte=at - up_to) if up_to is not None else found
+    return found & Q(queue_at__gte=at - up_to) if in_queue else found
 
 
 def span_begins(span: str) -> datetime:
@@ -164,7 +168,7 @@ def _opened(words: str) -> Q:
     return Q(opened_at__gte=span_begins(words), queue_at__gte=span_begins(words))
 
 
-def _due(filters: Filters) -> Q:
+def due_in(name: str) -> Q:
     """Of alerts that have a limit."""
     at = now()
     midnight = business_day_bounds(business_date(at))[1]
@@ -174,7 +178,7 @@ def _due(filters: Filters) -> Q:
         "today": Q(queue_at__gte=at, queue_at__lt=midnight),
         "later": Q(queue_at__gte=midnight),
     }
-    return ranges[filters.due] & Q(dispose_due_at__isnull=False)
+    return ranges[name] & Q(dispose_due_at__isnull=False)
 
 
 def _named(tenant: str, words: str) -> list[str]:

@@ -9,9 +9,9 @@ says from when on it is whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db import connections, transaction
@@ -24,7 +24,7 @@ from risk.console.models import AlertTally
 
 DAYS = 30  # business days, today among them
 HOURS = 24  # whole ones, besides the present one
-LIVE_ROWS = 20_000  # that are read of what no tally holds
+LIVE_ROWS = 5_000  # of each kind, that are read of what no tally holds
 # Who opens or disposes of an alert may commit a little after the moment that it is written with.
 SETTLED = {AlertTally.Grain.HOUR: timedelta(minutes=2), AlertTally.Grain.DAY: timedelta(minutes=10)}
 # An alert that is reopened is no longer disposed of on its day: what is past is counted again now and then.
@@ -39,8 +39,8 @@ Disposed = tuple[str, str, str, bool, str]
 
 @dataclass
 class Figures:
-    """opened, disposed: of the 30 days. hours: when each of the last hours began, and what was opened in it, the oldest
-    first. whole_since: before it not everything is counted; None where all is."""
+    """opened, disposed: of the 30 days. hours: when each of the last hours began, and how many alerts of customers
+    were opened in it, the oldest first. whole_since: before it not everything is counted; None where all is."""
 
     opened: Counter[Opened] = field(default_factory=Counter)
     disposed: Counter[Disposed] = field(default_factory=Counter)
@@ -79,7 +79,11 @@ def figures(*, tenant: str, at: datetime | None = None) -> Figures:
         for *key, count in tally.counts.get("disposed", []):
             result.disposed[tuple(key)] += count  # type: ignore[index]
     of_hour = {
-        begins: sum(row[-1] for row in found[AlertTally.Grain.HOUR, begins].counts.get("opened", []))
+        begins: sum(
+            row[-1]
+            for row in found[AlertTally.Grain.HOUR, begins].counts.get("opened", [])
+            if row[0] == AlertType.EVENT
+        )
         for begins, _ends in hours
         if (AlertTally.Grain.HOUR, begins) in found
     }
@@ -121,17 +125,16 @@ def _add_live(
     anchor = _hours(at)[0][0]  # a whole hour
     hour = timedelta(hours=1)
     whole_since = None
-    opened, oldest = _grouped(_opened(tenant, begin), ("alert_type", "rule_set"), "opened_at", anchor)
+    opened, oldest = _grouped(_opened(tenant, begin, at), _WHAT_OPENED, "opened_at", anchor)
     if oldest:
         whole_since = oldest
     for (kind, rules, number), count in opened:
         begins = anchor + number * hour
         if _within(begins, spans):
             result.opened[kind, rules] += count
-        if _within(begins, unknown):
+        if kind == AlertType.EVENT and _within(begins, unknown):
             of_hour[begins] = of_hour.get(begins, 0) + count
-    shown = ("alert_type", "status", "disposition_code", "violation", "rule_set")
-    disposed, oldest = _grouped(_disposed(tenant, begin), shown, "queue_at", anchor)
+    disposed, oldest = _grouped(_disposed(tenant, begin, at), _WHAT_DISPOSED, "queue_at", anchor)
     if oldest:
         whole_since = max(oldest, whole_since or oldest)
     for (kind, status, code, violation, rules, number), count in disposed:
@@ -144,53 +147,68 @@ def _within(moment: datetime, spans: Iterable[tuple[datetime, datetime]]) -> boo
     return any(begins <= moment < ends for begins, ends in spans)
 
 
-def _opened(tenant: str, since: datetime, until: datetime | None = None) -> QuerySet[Any]:
+_WHAT_OPENED = ("alert_type", "rule_set")
+_WHAT_DISPOSED = ("alert_type", "status", "disposition_code", "violation", "rule_set")
+
+
+def _opened(tenant: str, since: datetime, until: datetime | None = None) -> list[QuerySet[Any]]:
     rows = RiskAlert.objects.filter(tenant=tenant, opened_at__gte=since)
     rows = rows.filter(opened_at__lt=until) if until else rows
-    return rows.filter(alert_type__in=CASES).values("alert_type", "rule_set", "opened_at")
+    return [rows.filter(alert_type__in=CASES).values("alert_type", "rule_set", "opened_at")]
 
 
-def _disposed(tenant: str, since: datetime, until: datetime | None = None) -> QuerySet[Any]:
-    rows = RiskAlert.objects.filter(tenant=tenant, alert_type__in=CASES, shelf=Shelf.DONE, queue_at__gte=since)
+def _disposed(tenant: str, since: datetime, until: datetime | None = None) -> list[QuerySet[Any]]:
+    """One for each kind of alert: in the order of the index of the queue's tabs."""
+    rows = RiskAlert.objects.filter(tenant=tenant, shelf=Shelf.DONE, queue_at__gte=since)
     rows = rows.filter(queue_at__lt=until) if until else rows
-    return rows.values("alert_type", "status", "disposition_code", "confirmed_at", "rule_set", "queue_at")
+    columns = ("alert_type", "status", "disposition_code", "confirmed_at", "rule_set", "queue_at")
+    return [rows.filter(alert_type=kind).values(*columns) for kind in CASES]
 
 
 def _grouped(
-    rows: QuerySet[Any], columns: tuple[str, ...], when: str, anchor: datetime | None = None
+    parts: Sequence[QuerySet[Any]], columns: tuple[str, ...], when: str, anchor: datetime | None = None
 ) -> tuple[list[tuple[tuple[Any, ...], int]], datetime | None]:
-    """How many there are of each, and (with `anchor`, a whole hour) in which hour after it. Of the newest LIVE_ROWS;
-    the second is the oldest of them where there may be more. 1 query. Without `anchor` all of them."""
-    connection = connections[rows.db]
+    """How many there are of each, and (with `anchor`, a whole hour) in which hour after it: of the newest LIVE_ROWS of
+    each part; the second is since when nothing is left out, None where nothing is. Without `anchor` all. 1 query."""
+    connection = connections[parts[0].db]
     names = ["confirmed_at IS NOT NULL" if name == "violation" else name for name in columns]
     extra: list[Any] = []
-    inner = rows.order_by()
     if anchor is not None:
-        inner = rows.order_by(f"-{when}")[:LIVE_ROWS]
-        at = connection.ops.adapt_datetimefield_value(anchor)
-        if connection.vendor == "sqlite":
-            names.append(f"CAST(floor((strftime('%%s', {when}) - strftime('%%s', %s)) / 3600.0) AS INTEGER)")
-        else:
-            names.append(f"FLOOR(TIMESTAMPDIFF(SECOND, %s, {when}) / 3600)")
-        extra = [at]
-    sql, values = inner.query.sql_with_params()
-    by = ", ".join(str(number) for number in range(1, len(names) + 1))
+        extra = [connection.ops.adapt_datetimefield_value(anchor)]
+        names.append(_HOUR_AFTER.get(connection.vendor, _HOUR_AFTER["mysql"]).format(when=when))
+    by = ", ".join(str(number) for number in range(2, len(names) + 2))
+    said, parameters = [], []
+    for number, part in enumerate(parts):
+        inner = part.order_by() if anchor is None else part.order_by(f"-{when}")[:LIVE_ROWS]
+        sql, values = inner.query.sql_with_params()
+        if connection.vendor == "mysql":  # of several days the planner would rather read all alerts
+            table = connection.ops.quote_name(RiskAlert._meta.db_table)
+            sql = sql.replace(f" FROM {table} ", f" FROM {table} FORCE INDEX ({_INDEX[when]}) ", 1)
+        shown = f"{number}, {', '.join(names)}, COUNT(*), MIN({when})"
+        said.append(f"SELECT {shown} FROM ({sql}) held{number} GROUP BY {by}")  # noqa: S608 - the ORM's words
+        parameters += [*extra, *values]
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {', '.join(names)}, COUNT(*), MIN({when}) FROM ({sql}) held GROUP BY {by}",  # noqa: S608
-            [*extra, *values],
-        )
+        cursor.execute(" UNION ALL ".join(said), parameters)
         found = cursor.fetchall()
-    counted = [(tuple(row[:-2]), int(row[-2])) for row in found]
-    if anchor is None or sum(count for _key, count in counted) < LIVE_ROWS:
+    counted = [(tuple(row[1:-2]), int(row[-2])) for row in found]
+    if anchor is None:
         return counted, None
-    oldest = min(_moment(row[-1]) for row in found)
-    return [((*key[:-1], int(key[-1])), count) for key, count in counted], oldest
+    cut = []
+    for number in range(len(parts)):
+        of_part = [row for row in found if int(row[0]) == number]
+        if sum(row[-2] for row in of_part) >= LIVE_ROWS:
+            cut.append(min(_moment(row[-1]) for row in of_part))
+    return [((*key[:-1], int(key[-1])), count) for key, count in counted], max(cut, default=None)
+
+
+_INDEX = {"opened_at": "risk_alert_opened", "queue_at": "risk_alert_tab"}
+_HOUR_AFTER = {
+    "mysql": "FLOOR(TIMESTAMPDIFF(SECOND, %s, {when}) / 3600)",
+    "sqlite": "CAST(floor((strftime('%%s', {when}) - strftime('%%s', %s)) / 3600.0) AS INTEGER)",
+}
 
 
 def _moment(value: Any) -> datetime:
-    from datetime import UTC
-
     found = datetime.fromisoformat(value) if isinstance(value, str) else value
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
@@ -221,17 +239,16 @@ def tally(*, tenant: str, at: datetime | None = None) -> int:
             elif known.counted_at < at - AGAIN[grain]:
                 again.append((known.counted_at, grain, begins, ends))
     todo += [one[1:] for one in sorted(again)[:AT_ONCE]]
-    for grain, begins, ends in todo:
-        _count(tenant, grain, begins, ends)
+    for which, begins, ends in todo:
+        _count(tenant, which, begins, ends)
     return len(todo)
 
 
 @transaction.atomic
 def _count(tenant: str, grain: str, begins: datetime, ends: datetime) -> None:
     counted_at = now()
-    opened, _ = _grouped(_opened(tenant, begins, ends), ("alert_type", "rule_set"), "opened_at")
-    shown = ("alert_type", "status", "disposition_code", "violation", "rule_set")
-    disposed, _ = _grouped(_disposed(tenant, begins, ends), shown, "queue_at")
+    opened, _ = _grouped(_opened(tenant, begins, ends), _WHAT_OPENED, "opened_at")
+    disposed, _ = _grouped(_disposed(tenant, begins, ends), _WHAT_DISPOSED, "queue_at")
     counts = {
         "opened": [[*key, count] for key, count in opened],
         "disposed": [[kind, status, code, bool(violation), rules, count]
@@ -245,17 +262,15 @@ def _count(tenant: str, grain: str, begins: datetime, ends: datetime) -> None:
 # --- what they say ----------------------------------------------------------------------------------------------------
 
 
-def judged(disposed: Counter[Disposed], rule_id: str) -> tuple[int, int]:
-    """(false positives, violations) among what was disposed of with this rule in it. A violation whose follow-up is
-    done stays one; what was merely closed is neither."""
-    false = violations = 0
-    for (_kind, status, _code, violation, rules), count in disposed.items():
-        if f'"{rule_id}"' not in rules:
-            continue
-        if status == AlertStatus.FALSE_POSITIVE:
-            false += count
-        elif status == AlertStatus.CONFIRMED or violation:
-            violations += count
+def judged(disposed: Counter[Disposed]) -> tuple[int, int]:
+    """(false positives, violations). A violation whose follow-up is done stays one; what was merely closed is
+    neither."""
+    false = sum(count for (_kind, status, *_), count in disposed.items() if status == AlertStatus.FALSE_POSITIVE)
+    violations = sum(
+        count
+        for (_kind, status, _code, violation, _rules), count in disposed.items()
+        if status == AlertStatus.CONFIRMED or (violation and status == AlertStatus.CLOSED)
+    )
     return false, violations
 
 
