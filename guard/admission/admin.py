@@ -241,19 +241,28 @@ class ActorBlockAdmin(_Lifted):
 
 class PauseForm(forms.Form):
     agent = forms.ChoiceField(label=gettext_lazy("AI agent"), choices=Agent.choices)
+    minutes = forms.IntegerField(
+        label=gettext_lazy("Minutes"),
+        min_value=1,
+        max_value=44_640,
+        required=False,
+        help_text=gettext_lazy("Empty: until somebody lifts it."),
+    )
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=200)
 
 
 @admin.register(AgentPause)
 class AgentPauseAdmin(_Lifted):
-    list_display = ("agent", "reason", "paused_by", "started_at", "ended_at", "lifted_by")
+    list_display = ("agent", "reason", "paused_by", "started_at", "expires_at", "ended_at", "lifted_by")
     list_filter = (("open", admin.EmptyFieldListFilter), "agent")
     form_class = PauseForm
     add_permission = blocks.PAUSE
     title = gettext_lazy("Pause an AI agent")
 
     def make(self, request: HttpRequest, data: dict[str, Any]) -> str:
-        blocks.pause_agent(tenant=request_tenant(request), by=person_of(request), **data)
+        minutes = data.pop("minutes")
+        seconds = minutes * 60 if minutes else None
+        blocks.pause_agent(tenant=request_tenant(request), by=person_of(request), seconds=seconds, **data)
         return _("The AI agent is paused: it starts nothing any more.")
 
     def lift_one(self, row: AgentPause, by: User) -> bool:

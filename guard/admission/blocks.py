@@ -1,4 +1,4 @@
-"""Blocks of actors, and pauses of agents.
+"""Blocks of actors, and what blocks and pauses (pauses.py) share.
 
 MySQL decides; Redis holds a copy, of a block as long as it lasts, of a pause for 15 minutes at most, which admission
 meets in its one round trip: a block, a pause and their end count at once. Redis away or emptied: closed, by each
@@ -8,7 +8,6 @@ that could not be told counts all the same. Nobody waits longer than a tenth of 
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -20,22 +19,24 @@ from config.base.clock import now, rfc3339
 from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.ids import check_id
-from config.base.redis import RedisUnavailable
-from guard.access.models import Agent
 from guard.access.people import By, admit_staff
 from guard.access.services import Caller
-from guard.admission import keys, wires
+from guard.admission import keys, mirror, pauses, wires
 from guard.admission.models import ActorBlock, AgentPause
+from guard.admission.pauses import PAUSE, lift_pause, pause_agent
 from guard.admission.policy import forget_policy, forget_policy_on_commit
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
 
-logger = logging.getLogger(__name__)
+__all__ = [
+    "BLOCK", "PAUSE", "block_actor", "in_force", "is_lifted", "lift_block", "lift_pause", "pause_agent", "put_back",
+    "sweep",
+]  # fmt: skip
 
 REPEAT_WITHIN = timedelta(days=30)
 _SWEPT_AT_ONCE = 500
 # By role or by grant alone: whoever only runs the system stops nobody and lets nobody go on.
-BLOCK, PAUSE = "guard.change_actorblock", "guard.change_agentpause"
+BLOCK = "guard.change_actorblock"
 
 
 def block_actor(
@@ -121,7 +122,7 @@ def lift_block(*, tenant: str, actor_id: str, by: By) -> bool:
             at = now()
             row = ActorBlock.objects.select_for_update().filter(tenant=tenant, actor_id=actor_id, open=1).first()
             # The key goes also where the table has no block: what somebody put there by hand is lifted with it.
-            transaction.on_commit(lambda: _unmirror(keys.BLOCK(tenant, actor_id=actor_id)))
+            transaction.on_commit(lambda: mirror.remove(keys.BLOCK(tenant, actor_id=actor_id)))
             forget_policy_on_commit()
             if row is None:
                 return False
@@ -154,80 +155,12 @@ def _record_block(row: ActorBlock, decision: str, by: str, by_type: str, risk_sc
     )
 
 
-# --- pauses -----------------------------------------------------------------------------------------------------
-
-
-def pause_agent(*, tenant: str, agent: str, reason: str, by: By) -> AgentPause:
-    """The agent starts nothing for the tenant until `lift_pause`; at once. What runs goes on.
-
-    Paused already: the row that is there. by: a person of the tenant who holds PAUSE by role, or a name.
-    Errors: FORBIDDEN (one audit row), INVALID_REQUEST without a reason or for an unknown agent.
-    """
-    name = admit_staff(by, PAUSE, action="pause", object_type="agent", object_id=agent, tenant=tenant, by_role=True)
-    check_id("tenant", tenant)
-    if agent not in Agent.values:
-        raise DomainError("INVALID_REQUEST", f"agent {agent!r} does not exist; use {', '.join(Agent.values)}")
-    if not reason.strip():
-        raise DomainError("INVALID_REQUEST", "a pause needs a reason")
-
-    def work() -> AgentPause:
-        with transaction.atomic():
-            row = AgentPause.objects.select_for_update().filter(tenant=tenant, agent=agent, open=1).first()
-            if row is None:
-                row = AgentPause.objects.create(tenant=tenant, agent=agent, reason=reason[:200], paused_by=name[:64])
-                _record_pause(row, Decision.APPLIED, name)
-            transaction.on_commit(lambda: _put(keys.PAUSE(tenant, agent=agent), keys.BLOCK_MIRROR_SECONDS * 1000))
-            forget_policy_on_commit()
-            return row
-
-    return retry_conflicts(work, also=(IntegrityError,))
-
-
-def lift_pause(*, tenant: str, agent: str, by: By) -> bool:
-    """Ends a pause at once. False where there is none. by: as in `pause_agent`. Errors: FORBIDDEN."""
-    name = admit_staff(
-        by, PAUSE, action="lift_pause", object_type="agent", object_id=agent, tenant=tenant, by_role=True
-    )
-
-    def work() -> bool:
-        with transaction.atomic():
-            row = AgentPause.objects.select_for_update().filter(tenant=tenant, agent=agent, open=1).first()
-            transaction.on_commit(lambda: _unmirror(keys.PAUSE(tenant, agent=agent)))
-            forget_policy_on_commit()
-            if row is None:
-                return False
-            row.open, row.ended_at, row.lifted_by = None, now(), name[:64]
-            row.save(update_fields=["open", "ended_at", "lifted_by"])
-            _record_pause(row, Decision.LIFTED, name)
-            return True
-
-    return retry_conflicts(work)
-
-
-def _record_pause(row: AgentPause, decision: str, by: str) -> None:
-    record(
-        tenant=row.tenant,
-        event_type=EventType.AGENT_PAUSE,
-        decision=decision,
-        actor_type=ActorType.STAFF,
-        actor_id=by,
-        agent=row.agent,
-        object_type="agent",
-        object_id=row.agent,
-        input_summary={"reason": row.reason},
-    )
-
-
 # --- the copy in Redis ------------------------------------------------------------------------------------------
 
 
 def _open_block(tenant: str, actor_id: str) -> ActorBlock | None:
     rows = ActorBlock.objects.filter(tenant=tenant, actor_id=actor_id, open=1, expires_at__gt=now())
     return rows.order_by().first()
-
-
-def _is_paused(tenant: str, agent: str) -> bool:
-    return AgentPause.objects.filter(tenant=tenant, agent=agent, open=1).order_by().exists()
 
 
 def in_force(caller: Caller) -> tuple[str, float]:
@@ -237,8 +170,10 @@ def in_force(caller: Caller) -> tuple[str, float]:
     row = _open_block(caller.tenant, caller.actor_id)
     if row is not None:
         return "block", max(1.0, (row.expires_at - now()).total_seconds())
-    if _is_paused(caller.tenant, caller.agent):
-        return "pause", float(keys.BLOCK_MIRROR_SECONDS)
+    if (pause := pauses.of_agent(caller.tenant, caller.agent)) is not None:
+        most = float(keys.BLOCK_MIRROR_SECONDS)
+        left = most if pause.expires_at is None else (pause.expires_at - now()).total_seconds()
+        return "pause", max(1.0, min(left, most))
     return "", 0.0
 
 
@@ -248,16 +183,15 @@ def put_back(caller: Caller) -> None:
     row = _open_block(caller.tenant, caller.actor_id)
     if row is not None:
         _mirror_block(row, quietly=False)
-    paused = _is_paused(caller.tenant, caller.agent)
-    pause_key = keys.PAUSE(caller.tenant, agent=caller.agent)
-    if paused:
-        _put(pause_key, keys.BLOCK_MIRROR_SECONDS * 1000, quietly=False)
+    pause = pauses.of_agent(caller.tenant, caller.agent)
+    if pause is not None:
+        pauses.put(pause, quietly=False)
     forget_policy()
     # Lifted between the look and the copy: its end has been told to Redis before the copy came.
     if row is not None and _open_block(caller.tenant, caller.actor_id) is None:
-        _unmirror(keys.BLOCK(caller.tenant, actor_id=caller.actor_id))
-    if paused and not _is_paused(caller.tenant, caller.agent):
-        _unmirror(pause_key)
+        mirror.remove(keys.BLOCK(caller.tenant, actor_id=caller.actor_id))
+    if pause is not None and pauses.of_agent(caller.tenant, caller.agent) is None:
+        mirror.remove(keys.PAUSE(caller.tenant, agent=caller.agent))
 
 
 def is_lifted(caller: Caller) -> bool:
@@ -270,7 +204,7 @@ def is_lifted(caller: Caller) -> bool:
     ended = ActorBlock.objects.filter(tenant=caller.tenant, actor_id=caller.actor_id, open=None, expires_at__gt=now())
     if not ended.exclude(lifted_by="").order_by().exists():
         return False
-    _unmirror(keys.BLOCK(caller.tenant, actor_id=caller.actor_id))
+    mirror.remove(keys.BLOCK(caller.tenant, actor_id=caller.actor_id))
     if (row := _open_block(caller.tenant, caller.actor_id)) is not None:  # made between the look and the removal
         _mirror_block(row)
         return False
@@ -281,36 +215,17 @@ def _mirror_block(row: ActorBlock, *, quietly: bool = True) -> None:
     left = int((row.expires_at - now()).total_seconds() * 1000)
     if left > 0:
         name = keys.BLOCK(row.tenant, actor_id=row.actor_id)
-        _put(name, left, quietly=quietly)
-
-
-def _put(name: str, milliseconds: int, *, quietly: bool = True) -> None:
-    """quietly: Redis away is no error; the tables' copies in each process do the same within 5 s."""
-    try:
-        with wires.translated() as client:
-            client.set(name, "1", px=milliseconds)
-    except RedisUnavailable:
-        if not quietly:
-            raise
-        logger.warning("a block or pause is not in Redis yet: it counts within 5 s")
-
-
-def _unmirror(name: str) -> None:
-    """Redis away: the sweep removes it, else its own time ends it."""
-    try:
-        with wires.translated() as client:
-            client.delete(name)
-    except RedisUnavailable:
-        logger.warning("the end of a block or pause is not in Redis yet: the sweep tells it")
+        mirror.put(name, left, quietly=quietly)
 
 
 # --- the sweep --------------------------------------------------------------------------------------------------
 
 
 def sweep() -> dict[str, int]:
-    """Ends blocks whose time is over, with their audit rows, and removes from Redis what was lifted while it was away.
+    """Ends blocks and pauses whose time is over, with their audit rows, and removes from Redis what was lifted while it
+    was away.
 
-    Idempotent; from beat. Cost: 2 queries, and 2 a block that is over.
+    Idempotent; from beat. Cost: 3 queries, and 2 a block or pause that is over.
     """
     at = now()
     over = ActorBlock.objects.filter(open=1, expires_at__lte=at).order_by("expires_at")
@@ -321,13 +236,14 @@ def sweep() -> dict[str, int]:
             if row is not None:
                 _end(row, Decision.EXPIRED, at, by="")
                 expired += 1
+    expired += pauses.expire(at, _SWEPT_AT_ONCE)
     return {"expired": expired, "removed": _remove_lifted(at)}
 
 
 def _remove_lifted(at: datetime) -> int:
     since = at - timedelta(seconds=keys.BLOCK_MIRROR_SECONDS + 60)
     blocks = ActorBlock.objects.filter(ended_at__gt=since).exclude(lifted_by="").order_by()
-    pauses = AgentPause.objects.filter(ended_at__gt=since).order_by()
+    lifted = AgentPause.objects.filter(ended_at__gt=since).order_by()
     names = [
         keys.BLOCK(tenant, actor_id=actor_id)
         for tenant, actor_id in blocks.values_list("tenant", "actor_id").distinct()[:_SWEPT_AT_ONCE]
@@ -335,8 +251,8 @@ def _remove_lifted(at: datetime) -> int:
     ]
     names += [
         keys.PAUSE(tenant, agent=agent)
-        for tenant, agent in pauses.values_list("tenant", "agent").distinct()[:_SWEPT_AT_ONCE]
-        if not _is_paused(tenant, agent)
+        for tenant, agent in lifted.values_list("tenant", "agent").distinct()[:_SWEPT_AT_ONCE]
+        if pauses.of_agent(tenant, agent) is None
     ]
     if not names:
         return 0

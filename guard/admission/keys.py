@@ -20,8 +20,8 @@ BLOCK = Key(
 PAUSE = Key(
     "guard:pause:{tenant}:{agent}",
     "string",
-    ttl=BLOCK_MIRROR_SECONDS,
-    writers="guard.admission.blocks",
+    ttl=BLOCK_MIRROR_SECONDS,  # of a pause that ends sooner, until then
+    writers="guard.admission.pauses",
     readers=_WRITER,
     on_loss="agent_pause in MySQL decides: seen within 5 s, and put back by the next call of the agent",
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Q
 
 from config.base.clock import now
 from guard.admission.amounts import to_units
@@ -144,7 +144,8 @@ def _read(old: Policy | None, began: float) -> Policy:
         rules = _rules(rows.values_list("tenant", "kind", "agent", "actor_id", "action", "value"))
     blocks = ActorBlock.objects.filter(open=1, expires_at__gt=now()).order_by()
     blocked = frozenset(blocks.values_list("tenant", "actor_id"))
-    paused = frozenset(AgentPause.objects.filter(open=1).order_by().values_list("tenant", "agent"))
+    pauses = AgentPause.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now()), open=1).order_by()
+    paused = frozenset(pauses.values_list("tenant", "agent"))
     if old is not None and (rules, blocked, paused) == (old.rules, old.blocked, old.paused):
         generation = old.generation
     else:

@@ -22,6 +22,7 @@ from config.base.uploads import too_much
 from guard.access.people import RefusalRecorded, record_refusal
 from guard.access.roles import may
 from guard.access.staff_admin import request_tenant
+from guard.admission.blocks import BLOCK, PAUSE
 from risk.alerts import services
 from risk.alerts.acting import REVIEW
 from risk.alerts.attaching import MOST_ON_ALERT
@@ -32,10 +33,12 @@ from risk.console.forms import (
     AskForm,
     AssignmentForm,
     DispositionForm,
+    GoOnForm,
     NoteForm,
     ReopenForm,
     ReturnForm,
     SnoozeForm,
+    StopForm,
     VersionForm,
     WithdrawForm,
 )
@@ -44,7 +47,7 @@ from risk.console.sight import DISPOSE, VIEW, Sight
 View = Callable[..., HttpResponseBase]
 ACTS = (
     "claim", "assign", "release", "snooze", "wake", "dispose", "escalate", "approve", "return", "reopen", "note",
-    "ask", "answer", "withdraw",
+    "ask", "answer", "withdraw", "stop", "go_on",
 )  # fmt: skip
 DONE = {
     "claim": gettext_lazy("The alert is yours."),
@@ -55,6 +58,8 @@ DONE = {
     "ask": gettext_lazy("The question is on record."),
     "answer": gettext_lazy("The answer is on record."),
     "withdraw": gettext_lazy("The question is withdrawn."),
+    "stop": gettext_lazy("It is stopped; how long, the page says."),
+    "go_on": gettext_lazy("It may go on."),
     "assign": gettext_lazy("The alert is assigned."),
     "snooze": gettext_lazy("The alert is put aside."),
     "wake": gettext_lazy("The alert is taken up again."),
@@ -69,6 +74,8 @@ def allowed_acts(alert: RiskAlert, user: Any, sight: Sight) -> frozenset[str]:
     if not sight.acts or alert.alert_type == AlertType.DATA_QUALITY:
         return frozenset()
     acts = {"note", "ask", "answer", "withdraw"}
+    if may(user, BLOCK) or may(user, PAUSE):
+        acts |= {"stop", "go_on"}
     aside = "wake" if alert.snoozed_until else "snooze"
     if alert.status == AlertStatus.PENDING:
         acts |= {"claim", "assign", "dispose", "escalate", aside}
@@ -111,6 +118,8 @@ _FORMS: dict[str, type[Form]] = {
     "ask": AskForm,
     "answer": AnswerForm,
     "withdraw": WithdrawForm,
+    "stop": StopForm,
+    "go_on": GoOnForm,
 }
 
 
@@ -118,6 +127,13 @@ def perform(name: str, alert: RiskAlert, officer: Any, cleaned: Mapping[str, Any
     """Errors: those of the service."""
     if name == "note":
         services.add_note(alert_id=alert.pk, officer=officer, text=cleaned["text"], files=cleaned["attached"])
+        return
+    if name == "stop":
+        seconds = cleaned["minutes"] * 60 or None
+        services.stop(alert_id=alert.pk, officer=officer, whom=cleaned["whom"], seconds=seconds, text=cleaned["text"])
+        return
+    if name == "go_on":
+        services.go_on(alert_id=alert.pk, officer=officer, whom=cleaned["whom"], text=cleaned["text"])
         return
     if name in ("ask", "answer", "withdraw"):
         _question(name, alert, officer, cleaned)
@@ -208,23 +224,8 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
     """Who was first, what they did and when, in the reader's language."""
     extra = error.extra
     if error.code == "ALERT_CONFLICT" and extra.get("by"):
-        values = {"who": extra["by"], "when": _local(extra.get("at", "")), "status": _status(extra.get("status_now"))}
-        sentences = {
-            "claim": _("%(who)s claimed this alert at %(when)s."),
-            "release": _("%(who)s released this alert at %(when)s."),
-            "dispose": _("%(who)s disposed of this alert at %(when)s: %(status)s."),
-            "reopen": _("%(who)s reopened this alert at %(when)s."),
-            "assign": _("%(who)s assigned this alert at %(when)s."),
-            "propose": _("%(who)s escalated this alert at %(when)s: it waits for a second officer."),
-            "approve": _("%(who)s approved the disposition of this alert at %(when)s: %(status)s."),
-            "return": _("%(who)s returned this alert at %(when)s."),
-            "snooze": _("%(who)s put this alert aside at %(when)s."),
-            "wake": _("%(who)s took this alert up again at %(when)s."),
-            "handover": _("%(who)s handed this alert to another officer at %(when)s."),
-            "answer": _("%(who)s recorded an answer to this question at %(when)s."),
-            "withdraw": _("%(who)s withdrew this question at %(when)s."),
-        }
-        headline = sentences.get(extra.get("action", ""), _("%(who)s acted on this alert at %(when)s.")) % values
+        status = _status(extra.get("status_now"))
+        headline = deed(extra.get("action", ""), who=extra["by"], when=_local(extra.get("at", "")), status=status)
         code = extra.get("code_given", "")
         detail = f"{code} {DispositionCode(code).label}" if code in DispositionCode.values else ""
     elif error.code == "VERSION_CONFLICT":
@@ -261,8 +262,30 @@ _FIELDS = {
     "recipient": gettext_lazy("Nobody of the console has this user name, or the recipient is too long."),
     "due_at": gettext_lazy("A question is due within 92 days, and not today's past."),
     "question": gettext_lazy("Too many questions of this alert are open; close one first."),
+    "whom": gettext_lazy("This alert names nobody of that kind."),
     "files": gettext_lazy("At most 5 files go with one note, and none of them empty."),
 }
+
+
+def deed(action: str, *, who: str, when: str, status: str) -> str:
+    """Who did what with an alert, when, and what became of it, in a sentence."""
+    sentences = {
+        "claim": _("%(who)s claimed this alert at %(when)s."),
+        "release": _("%(who)s released this alert at %(when)s."),
+        "dispose": _("%(who)s disposed of this alert at %(when)s: %(status)s."),
+        "reopen": _("%(who)s reopened this alert at %(when)s."),
+        "assign": _("%(who)s assigned this alert at %(when)s."),
+        "propose": _("%(who)s escalated this alert at %(when)s: it waits for a second officer."),
+        "approve": _("%(who)s approved the disposition of this alert at %(when)s: %(status)s."),
+        "return": _("%(who)s returned this alert at %(when)s."),
+        "snooze": _("%(who)s put this alert aside at %(when)s."),
+        "wake": _("%(who)s took this alert up again at %(when)s."),
+        "handover": _("%(who)s handed this alert to another officer at %(when)s."),
+        "answer": _("%(who)s recorded an answer to this question at %(when)s."),
+        "withdraw": _("%(who)s withdrew this question at %(when)s."),
+    }
+    values = {"who": who, "when": when, "status": status}
+    return sentences.get(action, _("%(who)s acted on this alert at %(when)s.")) % values
 
 
 def files_too_large() -> str:

@@ -25,8 +25,14 @@ from django.utils.translation import ngettext
 from config.base.clock import business_date, now, rfc3339
 from config.base.errors import DomainError
 from config.base.pii import hidden
+from guard.access.masking import mask
+from guard.access.models import Agent
 from guard.access.people import RefusalRecorded
+from guard.access.roles import may
 from guard.access.staff_admin import person_of
+from guard.admission import pauses
+from guard.admission.blocks import BLOCK, PAUSE
+from guard.admission.models import ActorBlock
 from memory.core import selectors as core
 from risk.alerts import services
 from risk.alerts.attaching import may_open, opened
@@ -36,8 +42,9 @@ from risk.alerts.models import AlertType, RiskAlert
 from risk.alerts.requests import LONGEST
 from risk.alerts.selectors import officers_of
 from risk.alerts.sniffing import ENDINGS
+from risk.alerts.stopping import ADVISOR, CUSTOMER, actor_of
 from risk.console.feed import request_sight, request_tenant
-from risk.console.forms import AnswerForm, AskForm, HandoverForm
+from risk.console.forms import AnswerForm, AskForm, GoOnForm, HandoverForm, StopForm
 from risk.console.queue import Page, top_hits
 from risk.console.queueing import picked_of, tell
 from risk.console.rows import cells, rows_of
@@ -118,10 +125,54 @@ def casework_context(
         "due_to": day + LONGEST - timedelta(days=1),
         "asking": sent if isinstance(sent, AskForm) else AskForm(),
         "answering": sent if isinstance(sent, AnswerForm) else AnswerForm(),
+        "stoppables": stoppable(alert, person_of(request), words, now()),
+        "stop_minutes": StopForm.MINUTES,
+        "stopping": sent if isinstance(sent, GoOnForm) else StopForm(),
         "files": files_of(alert, words),
         "may_open": may_open(person_of(request)),
         "file_endings": ",".join(ENDINGS),
     }
+
+
+@dataclass(frozen=True)
+class Stoppable:
+    """An actor of the alert, or an AI agent, that can be stopped; and whether it is. until: None where it is not, or
+    where nobody has said when it ends."""
+
+    whom: str
+    label: Any
+    who: str
+    stopped: bool = False
+    until: datetime | None = None
+    by: str = ""
+    reason: str = ""
+
+
+def stoppable(alert: RiskAlert, person: User, words: Words, at: datetime) -> list[Stoppable]:
+    """What this person may stop, as it stands in the database now. 2 queries."""
+    found = []
+    if may(person, BLOCK):
+        names = {ADVISOR: (_("advisor"), alert.advisor_id), CUSTOMER: (_("customer"), mask(alert.customer_id))}
+        ids = [one for one in (alert.advisor_id, alert.customer_id) if one]
+        rows = ActorBlock.objects.filter(tenant=alert.tenant, actor_id__in=ids, open=1, expires_at__gt=at)
+        by_actor = {row.actor_id: row for row in rows}
+        for whom, (label, shown) in names.items():
+            if actor_id := actor_of(alert, whom):
+                block = by_actor.get(actor_id)
+                found.append(
+                    Stoppable(whom, label, shown, True, block.expires_at, block.blocked_by, words(block.reason))
+                    if block
+                    else Stoppable(whom, label, shown)
+                )
+    if may(person, PAUSE):
+        paused = {row.agent: row for row in pauses.in_force(at).filter(tenant=alert.tenant)}
+        for agent in Agent.values:
+            row = paused.get(agent)
+            one = f"agent:{agent}", _("AI agent"), agent
+            found.append(
+                Stoppable(*one, True, row.expires_at, row.paused_by, words(row.reason)) if row else Stoppable(*one)
+            )
+    return found
 
 
 def handover_rows(request: HttpRequest, of: User) -> tuple[list[dict[str, Any]], int]:

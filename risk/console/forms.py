@@ -16,6 +16,7 @@ from risk.alerts.casework import RecipientKind
 from risk.alerts.judging import QUIET_DAYS
 from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
 from risk.alerts.requests import RECIPIENT_MAX
+from risk.alerts.stopping import ACTORS, AGENTS, REASON_MAX
 
 
 def required_length(*, status: str, score: int) -> int:
@@ -98,6 +99,20 @@ class WithdrawForm(AnswerForm):
     text = forms.CharField(
         min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
     )
+
+
+class GoOnForm(forms.Form):
+    whom = forms.ChoiceField(choices=[(one, one) for one in (*ACTORS, *AGENTS)])
+    text = forms.CharField(
+        min_length=TEXT_MIN, max_length=REASON_MAX, strip=True, error_messages={"required": _("Say why.")}
+    )
+
+
+class StopForm(GoOnForm):
+    """minutes: 0 stands for an AI agent until it is lifted, for an actor as long as guard blocks by itself."""
+
+    MINUTES = (15, 60, 240, 1440, 10080, 0)
+    minutes = forms.TypedChoiceField(choices=[(one, one) for one in MINUTES], coerce=int)
 
 
 class SeenForm(VersionForm):

@@ -80,6 +80,8 @@ ACTIONS: dict[str, Promise] = {
     "answer": _("recorded an answer"),
     "withdraw": _("withdrew a question"),
     "overdue": _("a question is overdue"),
+    "stop": _("stopped an actor or an AI agent"),
+    "go_on": _("let an actor or an AI agent go on"),
     "hit_superseded": _("hit superseded by a newer version of its trade"),
     "hit_withdrawn": _("hit withdrawn: its condition no longer holds"),
     "hit_cancelled": _("hit marked: its trade was cancelled"),
