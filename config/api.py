@@ -162,6 +162,7 @@ def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
 def _mount() -> None:
     from guard.access.api import router as tokens
     from guard.admission.api import router as admissions
+    from guard.inputs.api import router as inputs
     from memory.profiles.answers.api import router as answers
     from memory.profiles.api import router as profiles
     from memory.profiles.drafts.api import router as drafts
@@ -175,6 +176,7 @@ def _mount() -> None:
 
     api.add_router("", tokens)
     api.add_router("", admissions)
+    api.add_router("", inputs)
     api.add_router("", sessions)
     api.add_router("", profiles)
     api.add_router("", snapshots)

@@ -38,6 +38,7 @@ GOOD: dict[str, tuple[tuple[str, str], Any]] = {
     "POST /admissions/{admission_id}/settle": (ALICE, {"actual": "1"}),
     "POST /admissions/{admission_id}/release": (ALICE, {}),
     "POST /admissions/{admission_id}/renew": (ALICE, {}),
+    "POST /inputs/inspect": (ALICE, {"text": "x"}),
     "POST /sessions": (ALICE, {}),
     "GET /sessions/{session_id}": (ALICE, None),
     "DELETE /sessions/{session_id}": (ALICE, None),

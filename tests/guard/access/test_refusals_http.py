@@ -88,8 +88,9 @@ REFUSED: dict[str, list[tuple[str, str, str]]] = {
 
 # Lists of one's own: in another tenant they are of somebody else, and empty.
 OWN_LISTS = {"GET /drafts", "GET /analytics/queries", "GET /alerts"}
-# Only an agent that does not exist is refused here: each of the four opens sessions of its own.
-NOBODY_REFUSED = {"POST /sessions"}
+# Only an agent that does not exist is refused here: each of the four opens sessions of its own
+# and has texts looked at.
+NOBODY_REFUSED = {"POST /sessions", "POST /inputs/inspect"}
 
 
 def routes() -> Iterator[str]:
