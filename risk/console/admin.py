@@ -13,13 +13,13 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext as _
 
+from config.base.clock import now, rfc3339
 from config.base.errors import DomainError
 from guard.access.people import RefusalRecorded
 from guard.access.staff_admin import person_of
 from guard.access.unmasking import may_unmask, unmask
 from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import record
-from risk.alerts.deadlines import OPEN, due_of
 from risk.alerts.evidence import evidence_hash
 from risk.alerts.judging import needs_four_eyes
 from risk.alerts.looking import look
@@ -49,7 +49,9 @@ from risk.console.forms import (
 )
 from risk.console.page import alert_page
 from risk.console.queueing import QueueViews, require_sight
+from risk.console.rows import clock_words, due_chip
 from risk.console.sight import alerts_of
+from risk.console.since import since_answer
 from risk.console.unmasking import KIND
 
 
@@ -82,6 +84,7 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
         wrap = self.admin_site.admin_view
         acts = [path(f"<str:alert_id>/{name}/", wrap(self._act(name)), name=f"risk_riskalert_{name}") for name in ACTS]
         acts.append(path("<str:alert_id>/unmask/", wrap(self.unmask_view), name="risk_riskalert_unmask"))
+        acts.append(path("<str:alert_id>/since/", wrap(self.since_view), name="risk_riskalert_since"))
         urls = [*self.queue_urls(), *self.casework_urls(), *acts, *super().get_urls()]
         for url in urls:
             if url.name:
@@ -110,6 +113,11 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
         page = self._page(request, alert)
         look(alert=alert, person=request.user)
         return page
+
+    def since_view(self, request: HttpRequest, alert_id: str) -> HttpResponse:
+        """What has happened to the alert since the page that asks showed it. The page was on record when it opened."""
+        require_sight(request)
+        return since_answer(request, self._alert(request, alert_id))
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         require_sight(request)
@@ -142,7 +150,7 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
         feed_seq(request)
         sight = request_sight(request)
         allowed = allowed_acts(alert, request.user, sight)
-        page = alert_page(alert, sight, clear=clear is not None)
+        page = alert_page(alert, sight, person=request.user, clear=clear is not None)
         written = sent["text"].value() or "" if sent is not None and "text" in sent.fields else ""
         context = {
             **self.admin_site.each_context(request),
@@ -160,7 +168,9 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
             "officers": officers_of(alert.tenant) if "assign" in allowed else (),
             "evidence_hash": evidence_hash(alert),
             "four_eyes": needs_four_eyes(alert),
-            "due": due_of(alert) if alert.status in OPEN else None,
+            "due": due_chip(alert),
+            "clock": {"now": rfc3339(now()), **clock_words()},
+            "may_sessions": request.user.has_perm("memory.view_agentsession"),  # type: ignore[union-attr]
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
             **casework_context(alert, request, sent=sent, clear=clear is not None),
             "conflict": conflict,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,8 +12,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from config.base.clock import business_zone
-from guard.audit.models import EventType
-from guard.audit.selectors import conduct_rows
+from guard.access.models import Agent
+from guard.audit import pseudonyms
+from guard.audit.about import refusals
 from risk.alerts.models import AlertType, RiskAlert, RiskAlertHit
 from risk.console.amounts import percent
 from risk.rules.risk_008 import OFF_HOURS_BURST, PROBE_THEN_TRADE, PROBING, PRODUCT_PUSH
@@ -21,7 +22,9 @@ from risk.rules.risk_008 import OFF_HOURS_BURST, PROBE_THEN_TRADE, PROBING, PROD
 Figures = Mapping[str, Any]
 MAX_REFUSALS = 100
 _AROUND = timedelta(hours=24)  # the longest window of refusals
+_AFTER = timedelta(hours=1)
 
+PERSONAL_DATA_LAW = gettext_lazy("Personal Information Protection Law (2021)")
 PATTERNS: dict[str, Promise] = {
     PROBING: gettext_lazy("probing for access"),
     PROBE_THEN_TRADE: gettext_lazy("refused, then traded"),
@@ -37,39 +40,57 @@ REFUSALS: dict[str, Promise] = {
 
 @dataclass(frozen=True)
 class RefusedAccess:
-    """One refusal of the audit log. target: a customer stands in it by pseudonym."""
+    """One refusal of the audit log. target: a customer stands in it by pseudonym. own: it is about the alert's
+    customer. traced: under a trace of the alert."""
 
     at: datetime
     code: str
     words: str
+    who: str
+    agent: str
     object_type: str
     target: str
-    action: str
+    own: bool
+    traced: bool
     trace_id: str
 
 
-def refused_accesses(alert: RiskAlert, hits: Sequence[RiskAlertHit]) -> list[RefusedAccess]:
-    """The advisor's refusals from a day before the first finding to the last, newest first, at most MAX_REFUSALS.
+def refused_accesses(alert: RiskAlert, hits: Sequence[RiskAlertHit], traces: Collection[str]) -> list[RefusedAccess]:
+    """From a day before the first finding to the last, newest first, at most MAX_REFUSALS: what the advisor was refused
+    and, of an alert about a customer, what anybody was about that customer or under its traces.
 
-    One query, and none for other alerts than those about advisors.
+    Of such an alert until an hour after its last trade, for a refusal may follow on one. At most 3 queries.
     """
-    if alert.alert_type != AlertType.PATTERN or not hits:
+    if not hits:
         return []
     since = min(hit.occurred_at for hit in hits) - _AROUND
     until = max(hit.occurred_at for hit in hits)
-    rows = conduct_rows(tenant=alert.tenant, advisor_id=alert.advisor_id, since=since, until=until)
-    refusals = [row for row in rows if row.event_type == EventType.AUTHZ]
+    about_advisor = alert.alert_type == AlertType.PATTERN
+    name = "" if about_advisor else pseudonyms.find(alert.tenant, [alert.customer_id]).get(alert.customer_id, "")
+    rows = refusals(
+        tenant=alert.tenant,
+        since=since,
+        until=until if about_advisor else until + _AFTER,
+        actor_id=alert.advisor_id,
+        customer=name,
+        trace_ids=() if about_advisor else traces,
+        limit=MAX_REFUSALS,
+    )
+    agents = dict(Agent.choices)
     return [
         RefusedAccess(
             at=row.at,
             code=row.code,
             words=str(REFUSALS.get(row.code, row.code)),
+            who=row.actor_id,
+            agent=str(agents.get(row.agent, row.agent)),
             object_type=row.object_type,
             target=str(row.input_summary.get("target") or row.object_id),
-            action=str(row.input_summary.get("action") or ""),
+            own=bool(name) and row.customer == name,
+            traced=row.trace_id in traces,
             trace_id=row.trace_id,
         )
-        for row in reversed(refusals[-MAX_REFUSALS:])
+        for row in rows
     ]
 
 

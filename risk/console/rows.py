@@ -21,9 +21,9 @@ from risk.alerts.models import AlertType, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
 from risk.console.counting import BANDS
 from risk.console.filters import COLUMNS
-from risk.console.page import subject_of
 from risk.console.queue import Page
 from risk.console.sentences import sentence
+from risk.console.subjects import subject_of
 from risk.console.words import subtype_words
 
 SOON = timedelta(hours=2)  # the workbench's "due soon"
@@ -69,7 +69,7 @@ def row_of(alert: RiskAlert, beside: Beside) -> dict[str, Any]:
         "advisor": alert.advisor_id,
         "channel": beside.channels.get(alert.pk, ""),
         "new_hits": beside.new_hits.get(alert.pk, 0),
-        "due": _due(alert),
+        "due": due_chip(alert),
         "aside": _local(alert.snoozed_until) if alert.snoozed_until else None,
         "quiet": _local(alert.quiet_until) if alert.quiet_until and alert.quiet_until > now() else None,
         "woken": alert.get_woken_by_display() if alert.woken_by and alert.status in OPEN else "",
@@ -100,13 +100,19 @@ def channels_of(tenant: str, top_hits: Mapping[str, RiskAlertHit]) -> dict[str, 
 
 
 def cells(columns: Sequence[str]) -> dict[str, Any]:
-    """Which columns are shown, as templates ask for them, and the words that the page's clock puts its figures in: the
-    same as here, which a template would look up with its signs doubled."""
-    return {**{name: name in columns for name in COLUMNS}, "left": _("%(time)s left"), "over": _("%(time)s over")}
+    """Which columns are shown, as templates ask for them, and the words of the page's clock."""
+    return {**{name: name in columns for name in COLUMNS}, **clock_words()}
 
 
-def _due(alert: RiskAlert) -> Due | None:
-    """The next limit of an open alert."""
+def clock_words() -> dict[str, str]:
+    """What the page's clock puts its figures in: the same as here, which a template would look up with its signs
+    doubled."""
+    return {"left": _("%(time)s left"), "over": _("%(time)s over")}
+
+
+def due_chip(alert: RiskAlert) -> Due | None:
+    """The next limit of an open alert. Limits in working hours are instants too: the chip counts what is left on the
+    wall."""
     due = due_of(alert) if alert.status in OPEN else None
     if due is None:
         return None

@@ -20,6 +20,7 @@ from risk.console import conduct, reporting, special_care, trading
 from risk.console.amounts import cny, number, percent
 from risk.console.words import LACKS, LIMITS_LACK, RULES, SUBTYPES
 from risk.rules.hit import DATA_QUALITY
+from risk.rules.risk_008 import PRODUCT_PUSH
 
 MAX_FINDINGS = 12
 
@@ -47,7 +48,10 @@ BASIS: dict[str, tuple[Any, str]] = {
     "first_complex": (SUITABILITY_MEASURES, "25"),
     "assessment_upgraded": (PRODUCT_MEASURES, ""),
     "assessment_shopping": (PRODUCT_MEASURES, ""),
+    "agent_behavior": (conduct.PERSONAL_DATA_LAW, "51"),
 }
+# What an advisor does with a product is no matter of access.
+_BASIS_OF_PATTERN = {PRODUCT_PUSH: (SUITABILITY_MEASURES, "")}
 DIMENSIONS = {
     "product": gettext_lazy("this product"),
     "issuer": gettext_lazy("this issuer"),
@@ -79,6 +83,8 @@ class Finding:
     basis: str
     meter: Meter | None = None
     state: Any = ""  # words when the hit does not stand any more
+    hit_id: int = 0
+    trade_ids: Sequence[str] = ()  # that it speaks of, the one that completed it first
 
 
 def sentence(hit: RiskAlertHit) -> str:
@@ -129,7 +135,7 @@ def _sentence(subtype: str, hit: RiskAlertHit) -> str:
 
 def _finding(subtype: str, hit: RiskAlertHit) -> Finding:
     figures = hit.figures if isinstance(hit.figures, dict) else {}
-    source = BASIS.get(subtype)
+    source = _BASIS_OF_PATTERN.get(str(figures.get("pattern"))) or BASIS.get(subtype)
     basis = ""
     if source is not None:
         name, articles = source
@@ -145,7 +151,23 @@ def _finding(subtype: str, hit: RiskAlertHit) -> Finding:
         basis=basis,
         meter=_meter(figures) if subtype == "concentration" else None,
         state="" if hit.state == HitState.LIVE else hit.get_state_display(),
+        hit_id=hit.pk or 0,
+        trade_ids=trades_of(subtype, hit),
     )
+
+
+def trades_of(subtype: str, hit: RiskAlertHit) -> list[str]:
+    """The trade that completed the finding, and those that its figures name beside it."""
+    figures = hit.figures if isinstance(hit.figures, dict) else {}
+    found = [hit.trade_id] if hit.trade_id else []
+    parts = figures.get("trades")
+    if subtype == "structuring" and isinstance(parts, list):  # each `trade_id@version`
+        named = [str(part.get("trade", "")).rpartition("@")[0] for part in parts if isinstance(part, dict)]
+        found += [trade_id for trade_id in named if trade_id]
+    lot = figures.get("fast_in_out")
+    if subtype == "fast_in_out" and isinstance(lot, dict) and lot.get("lot_trade_id"):
+        found.append(str(lot["lot_trade_id"]))
+    return list(dict.fromkeys(found))
 
 
 # --- RISK-001 -----------------------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from risk.alerts.models import AlertType, RiskAlert
 from risk.alerts.scoring import band
 from risk.console.customers.picture import Slice, class_word, slices_of
 from risk.console.customers.shown import Line, lines_of
-from risk.console.page import masked_name
 from risk.console.sight import Sight, alerts_of
+from risk.console.subjects import masked_name
 from risk.console.words import subtype_words
 
 # What anybody reads of each; the lists behind them have all.
