@@ -52,7 +52,8 @@ def evaluate_trade(*, tenant: str, trade_id: str) -> Evaluated:
     Cost: 4 queries (the customer's trades, their other facts, the rules, their hits) where nothing is new. A finding
     that opens an alert: 5 INSERTs more (alert, hit, audit, event, mark), 1 query for the holidays, and up to 2 for the
     pseudonym of a customer whom this process has not met: 12, and 1 more where the alert has a level. One that joins
-    an alert: the lock, 1 UPDATE and 4 INSERTs. BEGIN and COMMIT, or a savepoint, are not counted.
+    an alert: the lock, 1 UPDATE and 4 INSERTs. BEGIN and COMMIT, or a savepoint, are not counted: with them the
+    opening of a new customer's alert is 16.
     Errors: TRADE_NOT_FOUND, INVALID_ID, CORE_UNAVAILABLE.
     """
     check_id("trade_id", trade_id)

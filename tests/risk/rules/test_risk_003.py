@@ -70,6 +70,13 @@ def test_other_currencies_are_compared_in_dollars() -> None:
     assert scores(moved(50_000, "09:00:00", **USD), moved(40_000, "10:00:00", **EUR)) == [30]
 
 
+def test_dollars_reach_their_limit_whatever_they_are_in_yuan() -> None:
+    """The rates are two columns, each from elsewhere."""
+    cheap = {**CASH, **USD, "fx_cny": Decimal(1)}  # far under the limit in CNY
+    assert scores(moved(10_000, **cheap)) == [35]
+    assert scores(moved("9999.99", **cheap)) == []
+
+
 def test_a_yuan_is_what_its_rate_says() -> None:
     assert scores(moved(250_000, fx_cny=Decimal(2))) == [30]
 
