@@ -51,7 +51,7 @@
   chip.className = "x-waiting";
   chip.hidden = true;
   chip.append(Object.assign(document.createElement("button"), { type: "button" }));
-  (queue.closest(".x-card") || queue).before(chip);
+  (queue.closest(".x-scroll") || queue).before(chip);
   let moved = 0;
   queue.addEventListener("pointermove", () => { moved = Date.now(); }, { passive: true });
 

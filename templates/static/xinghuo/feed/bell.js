@@ -14,6 +14,7 @@ export class Bell {
     this.all = document.getElementById("feed-read");
     this.button.addEventListener("click", () => (this.panel.hidden ? this.open() : this.close()));
     this.all.addEventListener("click", () => markRead(store));
+    document.getElementById("feed-close").addEventListener("click", () => this.close({ focus: true }));
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && !this.panel.hidden) this.close({ focus: true });
     });
