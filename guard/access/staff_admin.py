@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
@@ -95,6 +96,24 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_search_fields(self, request: HttpRequest) -> Any:
         return [f"{name}__exact" for name in self.exact_search]
+
+
+def presence_filter(title: Any, *, there: Any, away: Any) -> type[admin.EmptyFieldListFilter]:
+    """A filter by whether a column holds something, in words that say what it means: "in force" and "lifted" tell more
+    than "not empty" and "empty"."""
+
+    class PresenceFilter(admin.EmptyFieldListFilter):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.title = title
+
+        def choices(self, changelist: Any) -> Iterator[Any]:
+            words = {"isempty=1": away, "isempty=0": there}
+            for choice in super().choices(changelist):
+                said = (label for end, label in words.items() if end in str(choice["query_string"]))
+                yield {**choice, "display": next(said, choice["display"])}
+
+    return PresenceFilter
 
 
 def _name(action: Any) -> str:

@@ -25,7 +25,7 @@ from guard.access.masking import mask
 from guard.access.models import Agent
 from guard.access.people import RefusalRecorded
 from guard.access.roles import may
-from guard.access.staff_admin import ReadOnlyAdmin, person_of, request_tenant
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, presence_filter, request_tenant
 from guard.admission import blocks, budget, limits
 from guard.admission.models import ActorBlock, AdmissionLimit, AgentPause, BudgetLedger, LimitKind
 
@@ -161,7 +161,13 @@ class AdmissionLimitAdmin(_ByService):
     specific limit counts again."""
 
     list_display = ("kind", "shown", "agent", "actor", "action", "version", "in_force", "changed_by", "changed_at")
-    list_filter = ("kind", ("current", admin.EmptyFieldListFilter))
+    list_filter = (
+        "kind",
+        (
+            "current",
+            presence_filter(gettext_lazy("state"), there=gettext_lazy("in force"), away=gettext_lazy("replaced")),
+        ),
+    )
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an actor")
     actions = ("retire",)
@@ -210,7 +216,9 @@ class BlockForm(forms.Form):
 @admin.register(ActorBlock)
 class ActorBlockAdmin(_Lifted):
     list_display = ("actor", "code", "repeat", "started_at", "expires_at", "state", "blocked_by", "lifted_by")
-    list_filter = (("open", admin.EmptyFieldListFilter),)
+    list_filter = (
+        ("open", presence_filter(gettext_lazy("state"), there=gettext_lazy("in force"), away=gettext_lazy("over"))),
+    )
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an actor")
     form_class = BlockForm
@@ -254,7 +262,10 @@ class PauseForm(forms.Form):
 @admin.register(AgentPause)
 class AgentPauseAdmin(_Lifted):
     list_display = ("agent", "reason", "paused_by", "started_at", "expires_at", "ended_at", "lifted_by")
-    list_filter = (("open", admin.EmptyFieldListFilter), "agent")
+    list_filter = (
+        ("open", presence_filter(gettext_lazy("state"), there=gettext_lazy("in force"), away=gettext_lazy("over"))),
+        "agent",
+    )
     form_class = PauseForm
     add_permission = blocks.PAUSE
     title = gettext_lazy("Pause an AI agent")

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from config.base.errors import DomainError
 from guard.access.masking import mask
-from guard.access.staff_admin import ReadOnlyAdmin, person_of, pretty, request_tenant
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, presence_filter, pretty, request_tenant
 from memory.erasure.holds import release_hold
 from memory.erasure.models import ErasureReceipt, LegalHold
 
@@ -50,7 +50,7 @@ class ErasureReceiptAdmin(ReadOnlyAdmin):
 @admin.register(LegalHold)
 class LegalHoldAdmin(ReadOnlyAdmin):
     list_display = ("id", "customer", "reason", "placed_by", "placed_at", "released_by", "released_at")
-    list_filter = (("released_at", admin.EmptyFieldListFilter),)
+    list_filter = (("released_at", presence_filter(_("state"), there=_("lifted"), away=_("in force"))),)
     exact_search = ("customer_id",)
     search_help_text = _("Exactly a customer")
     actions = ("release",)

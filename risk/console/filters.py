@@ -189,6 +189,11 @@ class Filters:
         return self.state in ("all", "period", *_DISPOSED)
 
     @property
+    def disposed(self) -> bool:
+        """Whether all that is shown is disposed of, so that when it was is what it is sorted by."""
+        return self.newest_first and self.state != "all"
+
+    @property
     def narrowed(self) -> bool:
         """Whether anything but the tab says what is shown."""
         return replace(self, after="", before="", page=1) != Filters(tab=self.tab)

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 from config.base.clock import now
 from config.base.errors import DomainError
 from guard.access.people import RefusalRecorded
-from guard.access.staff_admin import ReadOnlyAdmin, person_of, request_tenant
+from guard.access.staff_admin import ReadOnlyAdmin, person_of, presence_filter, request_tenant
 from guard.access.unmasking import may_unmask, unmask
 from memory.core.personal import CATALOGUE, GRANTABLE
 from memory.profiles.queries import grants, selectors
@@ -166,7 +166,12 @@ class GrantForm(forms.Form):
 @admin.register(AnalyticsGrant)
 class AnalyticsGrantAdmin(ReadOnlyAdmin):
     list_display = ("actor_id", "named", "reason", "granted_by", "granted_at", "expires_at", "in_force", "revoked_by")
-    list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
+    list_filter = (
+        (
+            "revoked_at",
+            presence_filter(gettext_lazy("state"), there=gettext_lazy("revoked"), away=gettext_lazy("in force")),
+        ),
+    )
     exact_search = ("actor_id",)
     search_help_text = gettext_lazy("Exactly an analyst")
     ordering = ("-id",)

@@ -101,7 +101,7 @@ def test_every_link_of_the_charts_leads_to_as_many_alerts_as_it_says() -> None:
     make_disposed("D4", AlertStatus.CLOSED, "K03", alert_type=AlertType.REPORT, rule_ids=["RISK-003"])
     client = make_client(lin)
     text = read(client)
-    charts = text[text.index('id="board-charts"') : text.index("x-states")]
+    charts = text[text.index('id="board-charts"') : text.index('class="x-apps"')]
     said = re.findall(r'<a href="(/admin/risk/riskalert/[^"]+)">(?:<span>.*?</span><b>)?([\d,]+)<', charts)
     assert len(said) > 60
     wrong = {unescape(link): count for link, count in said if rows_at(client, unescape(link)) != int(count)}
@@ -259,3 +259,30 @@ def test_the_overview_speaks_chinese_and_needs_no_script_of_its_own() -> None:
     text = read(make_client(make_officer("bo"), language="zh-hans"))
     assert "<svg" in text
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=\"", text)
+
+
+# --- the pages around it ----------------------------------------------------------------------------------------------
+
+
+def test_where_g_and_a_letter_lead_is_what_a_person_may_open() -> None:
+    def letters(person: Any) -> set[str]:
+        return set(re.findall(r'data-go="(\w)"', make_client(person).get("/admin/").content.decode()))
+
+    assert letters(make_officer()) == {"d", "q", "c", "r"}
+    assert letters(make_operator()) == {"d", "q", "a", "k", "p"}
+    assert letters(make_auditor()) == {"d", "r", "a"}
+
+
+def test_the_language_can_be_changed_where_nobody_is_logged_in() -> None:
+    client = make_client(make_officer())
+    for text in (Client().get("/admin/login/"), client.post("/admin/logout/")):
+        page = text.content.decode()
+        assert 'class="x-language"' in page
+        assert "theme-toggle" in page
+
+
+def test_a_filter_by_what_is_over_says_so_in_words() -> None:
+    text = make_client(make_operator()).get("/admin/guard/actorblock/").content.decode()
+    assert "By state" in text
+    assert "in force" in text
+    assert "Not empty" not in text
