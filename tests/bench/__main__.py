@@ -151,6 +151,23 @@ def publishing(seconds: float) -> Iterator[Row]:
     yield Row(name, seen["p99"], "1 s", 1.0, 1.0, note, True)
 
 
+def feeding(seconds: float) -> Iterator[Row]:
+    from tests.bench.feed import ALERTS_A_SECOND, SOCKETS, feed_figures, layer_rate
+
+    seen = feed_figures(seconds)
+    plain, plain_kib = layer_rate()
+    note = (
+        f"p50 {seen['p50'] * 1000:.0f} ms, max {seen['max'] * 1000:.0f} ms at {seen['rate']:.0f} alerts/s for "
+        f"{seconds:.0f} s, lost: {seen['lost']:.0f}, closed: {seen['closed']:.0f}"
+    )
+    name = f"commit to the last of {SOCKETS} sockets, p99 in s"
+    yield Row(name, seen["p99"], "1 s", 1.0, 1.0, note, True)
+    note = f"{ALERTS_A_SECOND:.0f} alerts/s to all are {ALERTS_A_SECOND * SOCKETS:.0f}"
+    yield Row("frames/s, alerts published one by one", seen["one by one"], "group_send", plain, 8.0, note)
+    yield Row("frames/s, 100 alerts at once", seen["burst"], "group_send", plain, 0.0, f"{seen['cpu']:.1f} us a frame")
+    yield Row("memory of an idle socket, KiB", seen["kib"], "group_send", plain_kib, lower_is_better=True)
+
+
 def scans(long: bool) -> Iterator[Row]:
     from tests.bench.scans import history_costs, make_year, scan_rates
 
@@ -219,7 +236,8 @@ def installation() -> Iterator[tuple[dict[str, str], str]]:
 
 
 PARTS = (
-    "turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "scans", "queue", "http",
+    "turns", "writers", "doors", "admissions", "profiles", "snapshots", "draining", "publish", "feed", "scans", "queue",
+    "http",
 )  # fmt: skip
 
 
@@ -240,6 +258,8 @@ def measure(seconds: float, long: bool, lag_seconds: float, only: Set[str] = fro
             rows += draining(lag_seconds, long)
         if "publish" in only:
             rows += publishing(max(10.0, seconds * 5))
+        if "feed" in only:
+            rows += feeding(max(10.0, seconds * 5))
         if "scans" in only:
             rows += scans(long)
         if "queue" in only:

@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 ALERTS_A_SECOND = 20.0
 
 
-def _open_alert(number: int, committed: dict[str, float]) -> None:
+def open_alert(number: int, committed: dict[str, float]) -> None:
     """One alert of a customer of its own; `committed` gets the instant by the alert's trace id."""
     hit = make_hit(f"B{number}", customer=f"C{number:07d}")
     trace_id = f"{number:032x}"
@@ -69,7 +69,7 @@ def delays(seconds: float) -> dict[str, float]:
     listener.start()
     workers = [processes.start(child.command, cwd=PROJECT) for child in (children.beat(), children.worker("publish"))]
     try:
-        _open_alert(0, committed)
+        open_alert(0, committed)
         _wait(lambda: len(heard) == 1, "the worker does not publish")
         committed.clear()  # that one waited for the worker to start
         began = time.monotonic()
@@ -79,7 +79,7 @@ def delays(seconds: float) -> dict[str, float]:
                 time.sleep(0.001)
                 continue
             number += 1
-            _open_alert(number, committed)
+            open_alert(number, committed)
         took = time.monotonic() - began
         with suppress(RuntimeError):  # then some are told as lost
             _wait(lambda: len(heard) == number + 1, "", patience=15.0)
