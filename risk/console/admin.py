@@ -35,6 +35,7 @@ from risk.console.acts import (
     perform,
     recording_refusals,
 )
+from risk.console.casefile.views import CaseFileViews, casefile_context
 from risk.console.casework import CaseworkViews, casework_context
 from risk.console.feed import feed_seq, request_sight, request_tenant
 from risk.console.forms import (
@@ -56,7 +57,7 @@ from risk.console.unmasking import KIND
 
 
 @admin.register(RiskAlert)
-class RiskAlertAdmin(CaseworkViews, QueueViews):
+class RiskAlertAdmin(CaseFileViews, CaseworkViews, QueueViews):
     """Queue, page and the officers' acts. Every act is a POST that calls a service; a manager's is refused. Each
     refusal leaves an audit row."""
 
@@ -85,7 +86,7 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
         acts = [path(f"<str:alert_id>/{name}/", wrap(self._act(name)), name=f"risk_riskalert_{name}") for name in ACTS]
         acts.append(path("<str:alert_id>/unmask/", wrap(self.unmask_view), name="risk_riskalert_unmask"))
         acts.append(path("<str:alert_id>/since/", wrap(self.since_view), name="risk_riskalert_since"))
-        urls = [*self.queue_urls(), *self.casework_urls(), *acts, *super().get_urls()]
+        urls = [*self.queue_urls(), *self.casework_urls(), *self.casefile_urls(), *acts, *super().get_urls()]
         for url in urls:
             if url.name:
                 url.callback = recording_refusals(url.callback, url.name.removeprefix("risk_riskalert_"))
@@ -172,6 +173,7 @@ class RiskAlertAdmin(CaseworkViews, QueueViews):
             "clock": {"now": rfc3339(now()), **clock_words()},
             "may_sessions": request.user.has_perm("memory.view_agentsession"),  # type: ignore[union-attr]
             "note": sent if isinstance(sent, NoteForm) else NoteForm(),
+            **casefile_context(alert, request),
             **casework_context(alert, request, sent=sent, clear=clear is not None),
             "conflict": conflict,
             "written": written,
