@@ -49,7 +49,7 @@ app.autodiscover_tasks(
     [
         *("config", "guard", "guard.audit"),
         *("guard.admission", "memory.sessions", "memory.profiles", "memory.core", "memory.erasure"),
-        *("risk.rules", "risk.alerts", "risk.conduct", "risk.console", "risk.feed"),
+        *("risk.rules", "risk.alerts", "risk.conduct", "risk.console", "risk.feed", "risk.notify"),
     ]
 )
 

@@ -21,6 +21,8 @@ from config.base.env import (
     core_database,
     data_directory,
     database_from_url,
+    envaddress,
+    envaddresses,
     envbool,
     envchoice,
     envint,
@@ -236,6 +238,8 @@ CELERY_TASK_ROUTES = {
     "guard.prune": {"queue": "default"},
     "config.prune": {"queue": "default"},
     "risk.feed.*": {"queue": "publish"},
+    # They wait for other people's servers: nothing else is to wait with them.
+    "risk.notify.*": {"queue": "notify"},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 # `expires`: a tick that waited behind an outage is dropped, for the next one does the same work.
@@ -258,6 +262,7 @@ CELERY_BEAT_SCHEDULE = {
     "escalate-alerts": {"task": "risk.alerts.escalate", "schedule": 10.0, "options": {"expires": 30}},
     "scan-conduct": {"task": "risk.conduct.scan", "schedule": 5.0, "options": {"expires": 30}},
     "run-backtests": {"task": "risk.rules.backtests", "schedule": 2.0, "options": {"expires": 5}},
+    "send-notifications": {"task": "risk.notify.work", "schedule": 1.0, "options": {"expires": 5}},
     # What the overview adds up: each hour and day when it is over, and some of them again.
     "tally-alerts": {"task": "risk.console.tally", "schedule": 60.0, "options": {"expires": 50}},
 }
@@ -406,6 +411,20 @@ FEED_WATCH_SECONDS = envint("FEED_WATCH_SECONDS", 2, low=1, high=60)
 FEED_SOCKETS_PER_PERSON = envint("FEED_SOCKETS_PER_PERSON", 50, low=1)
 FEED_SOCKETS = envint("FEED_SOCKETS", 10_000, low=1)
 
+# --- outward notifications ----------------------------------------------------------------------------------------
+
+# Where people reach the console: links in notifications. Unset: none.
+PUBLIC_URL = envaddress("PUBLIC_URL")
+# Keys that encrypt channels' secrets, newest first: `id:hex,id:hex`. Unset: derived from SECRET_KEY (and the fallbacks).
+NOTIFY_SECRET_KEYS = envkeys("NOTIFY_SECRET_KEYS")
+# Private, loopback and link-local networks that notifications may be sent into all the same.
+NOTIFY_NETWORKS = envnetworks("NOTIFY_NETWORKS")[0]
+NOTIFY_PLAIN_HTTP = envbool("NOTIFY_PLAIN_HTTP", False)  # webhooks without TLS, and mail without STARTTLS
+# Where a service is reached instead of its public address (a private installation, a gateway).
+NOTIFY_BASES = envaddresses("NOTIFY_BASES", names=("wecom", "dingtalk", "feishu", "slack"))
+NOTIFY_CA_FILE = envstr("NOTIFY_CA_FILE")  # certificates that far ends are checked against, in place of the usual ones
+NOTIFY_ATTEMPTS = envint("NOTIFY_ATTEMPTS", 12, low=1, high=100)  # of one message, in about an hour; then given up
+NOTIFY_SECONDS = float(envint("NOTIFY_SECONDS", 15, low=1, high=60))  # of one try, whatever the far end does
 
 # --- logging: one line an event, trace id on each, no bodies, no keys, no addresses -------------------------------
 
@@ -423,13 +442,19 @@ LOGGING = {
             "fmt": "%(asctime)s %(levelname)s %(name)s [%(trace_id)s] %(message)s",
         }
     },
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace", "address"]}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["trace", "address"]},
+        "nothing": {"class": "logging.NullHandler"},
+    },
     "root": {
         "handlers": ["console"],
         "level": envchoice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     },
     "loggers": {
         "httpx": {"level": "WARNING"},
+        # They write addresses and refused tokens, which are secrets; what became of a try is in its row.
+        "apprise": {"level": "CRITICAL", "handlers": ["nothing"], "propagate": False},
+        "urllib3": {"level": "CRITICAL", "handlers": ["nothing"], "propagate": False},
         "django.request": {"level": "ERROR", "filters": ["address"]},
         "django.security.csrf": {"filters": ["address"]},
         "django.security.DisallowedHost": {"filters": ["address"]},

@@ -209,6 +209,37 @@ def envkeys(name: str) -> list[tuple[str, bytes]]:
     return keys
 
 
+def envaddress(name: str) -> str:
+    """An address `https://host[:port][/path]` without a slash at its end, or '' where unset. Errors:
+    ImproperlyConfigured."""
+    return _address(name, os.environ.get(name, "").strip())
+
+
+def envaddresses(name: str, *, names: Sequence[str]) -> dict[str, str]:
+    """An address for some of `names`: `feishu=https://feishu.example.com,wecom=https://…`. Errors:
+    ImproperlyConfigured."""
+    values: dict[str, str] = {}
+    for part in envlist(name):
+        who, equals, raw = (piece.strip() for piece in part.partition("="))
+        if not equals or who not in names:
+            raise ImproperlyConfigured(f"{name}: {part!r} is not one of {', '.join(names)} = an address")
+        values[who] = _address(name, raw)
+    return values
+
+
+def _address(name: str, raw: str) -> str:
+    if not raw:
+        return ""
+    try:
+        parts = urlsplit(raw)
+        sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ImproperlyConfigured(f"{name} is no address like https://xinghuo.example.com, without a login or a query")
+    return raw.rstrip("/")
+
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
