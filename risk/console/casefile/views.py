@@ -28,7 +28,7 @@ from risk.console.sight import alerts_of
 def casefile_context(alert: RiskAlert, request: HttpRequest) -> dict[str, Any]:
     if alert.alert_type == AlertType.DATA_QUALITY or not request_sight(request).cases:
         return {}
-    return {"case_files": case_files_of(person=person_of(request), alert=alert), "case_file": True}
+    return {"case_files": case_files_of(alert), "case_file": True}
 
 
 class CaseFileViews(admin.ModelAdmin):  # type: ignore[type-arg]

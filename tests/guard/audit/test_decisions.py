@@ -20,6 +20,7 @@ import pytest
 from django.apps import apps
 from django.contrib.auth import authenticate as log_in
 from django.contrib.auth.models import Permission, User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError
 from django.http import HttpResponseBase
@@ -49,7 +50,8 @@ from memory.sessions.dead_letters import drop_letter, retry_letter
 from memory.sessions.drain import backlog, drain
 from memory.sessions.models import AgentMessage
 from risk.alerts import escalating, officers, snoozing
-from risk.alerts.models import AlertStatus
+from risk.alerts.models import AlertStatus, RiskAlert
+from risk.alerts.notes import add_note
 from risk.alerts.profile import write_after_alert
 from risk.calendar.models import Holiday
 from risk.calendar.services import save_holiday
@@ -348,6 +350,29 @@ def alert_looked_at() -> Act:
     return lambda: client.get(f"/admin/risk/riskalert/{alert.pk}/change/")
 
 
+def file_attached() -> Act:
+    alert, officer = make_alert(), make_officer()
+    file = SimpleUploadedFile("a.pdf", b"%PDF-1.7")
+    return lambda: add_note(alert_id=alert.pk, officer=officer, text="from the branch", files=[file])
+
+
+def file_opened() -> Act:
+    client, alert = make_client(make_officer("opener")), make_alert()
+    [file_id] = _attached(alert)
+    return lambda: client.get(f"/admin/risk/riskalert/{alert.pk}/file/{file_id}/")
+
+
+def _attached(alert: RiskAlert) -> list[str]:
+    file = SimpleUploadedFile("a.pdf", b"%PDF-1.7")
+    note = add_note(alert_id=alert.pk, officer=make_officer("sender"), text="from the branch", files=[file])
+    return [row.pk for row in note.attachments.all()]  # type: ignore[attr-defined]
+
+
+def case_file_made() -> Act:
+    client, alert = make_client(make_officer()), make_alert()
+    return lambda: client.post(f"/admin/risk/riskalert/{alert.pk}/casefile/")
+
+
 def queue_exported() -> Act:
     client, _alert = make_client(make_officer()), make_alert()
     return lambda: client.get("/admin/risk/riskalert/export/")
@@ -459,7 +484,7 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "guard.admission.budget:adjust_budget.work": (budget_adjusted,),
     "guard.admission.refusals:tell": (not_admitted,),
     "guard.admission.blocks:_record_block": (blocked, block_lifted),
-    "guard.admission.blocks:_record_pause": (paused, pause_lifted),
+    "guard.admission.pauses:_record": (paused, pause_lifted),
     "memory.erasure.services:_record": (erased,),
     "memory.erasure.holds:_record": (held, hold_released),
     "memory.profiles.services:save_version": (profile_written,),
@@ -484,6 +509,9 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "risk.console.customers.views:_record_view": (customer_looked_at,),
     "risk.console.admin:RiskAlertAdmin.change_view": (alert_looked_at,),
     "risk.console.queueing:QueueViews.export_view": (queue_exported,),
+    "risk.alerts.attaching:_store_one": (file_attached,),
+    "risk.alerts.attaching:opened": (file_opened,),
+    "risk.console.casefile.making:make_case_file": (case_file_made,),
     "risk.console.saved:_record": (view_shared,),
 }
 # Counted before the decision, whatever becomes of it; and the keys of pseudonyms, which name nobody.
