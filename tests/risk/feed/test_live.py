@@ -99,6 +99,20 @@ def test_from_the_commit_to_the_screen_and_through_kills(live_stack: LiveStack) 
         left = "SELECT COUNT(*) FROM alert_outbox WHERE published_at IS NULL"
         until(lambda: live_stack.query(left) == [(0,)], what="all is marked")
 
+    # kill -9 of the web process in the middle: the socket breaks, and goes on from where it was
+    with watch(live_stack, cookie) as socket:
+        code = _SETTLE.format(first=200, last=240, pause=0.05)
+        scan = live_stack.popen("shell", "--no-imports", "-v", "0", "-c", code)
+        got = seqs(socket, 10, 60)
+        live_stack.kill("web")
+        live_stack.start("web")
+        live_stack.wait_until_serving()
+    with watch(live_stack, cookie) as socket:
+        socket.send(json.dumps({"type": "resume", "after": got[-1]}))
+        got += seqs(socket, 30, 60)
+        assert got == list(range(73, 113))
+        scan.wait(60)
+
     with watch(live_stack, cookie) as socket:
         socket.send(json.dumps({"type": "resume", "after": 0}))
-        assert seqs(socket, 72, 20) == list(range(1, 73))
+        assert seqs(socket, 112, 20) == list(range(1, 113))

@@ -71,6 +71,7 @@ def test_a_relay_that_does_not_hear_redis_says_so_and_gives_what_is_stamped(impa
         base_redis.breaker.reset()
         services.backoff.reset()
         for _ in range(20):
+            publish()
             tell_alive()
             if "source" not in officer.next(5):
                 break
