@@ -232,6 +232,11 @@ class RiskAlert(models.Model):
                 fields=["tenant", "alert_type", "shelf", "disposition_code", "queue_at", "alert_id"],
                 name="risk_alert_codes",
             ),
+            # the queue: what became of a rule's alerts
+            models.Index(
+                fields=["tenant", "alert_type", "status", "rule_set", "queue_at", "alert_id"],
+                name="risk_alert_outcomes",
+            ),
             # the overview: open alerts by level and age, counted in the index alone
             models.Index(
                 fields=["tenant", "alert_type", "shelf", "escalation_level", "opened_at"], name="risk_alert_ages"

@@ -313,27 +313,25 @@ def _index(filters: Filters, column: str, shelf: Shelf | None) -> str:
     """Of the filters that are set the one that narrows most."""
     if shelf is None:
         return "risk_alert_state"
+    if column == "back":
+        return "risk_alert_back"
+    if column == "rule" and filters.state in DISPOSED:
+        return "risk_alert_outcomes"
     for name, index in (("assignee", "risk_alert_assignee"), ("advisor", "risk_alert_of_advisor")):
         if getattr(filters, name):
             return index
     if filters.code:
         return "risk_alert_codes"
     if column:
-        return {
-            "back": "risk_alert_back",
-            "rule": "risk_alert_rules",
-            "subtype": "risk_alert_subtypes",
-            "score": "risk_alert_scores",
-        }[column]
+        return _INDEX[column]
     if filters.level:
         return "risk_alert_level"
-    return "risk_alert_state" if filters.state not in ("", "done", "period") else "risk_alert_tab"
+    return "risk_alert_state" if filters.state not in ("", "all", "done", "period") else "risk_alert_tab"
 
 
 BACK = {"returned": [WokenBy.RETURNED], "woken": [WokenBy.TIME, WokenBy.LEVEL]}
 _INDEX = {
-    "back": "risk_alert_back", "rule": "risk_alert_rules", "subtype": "risk_alert_subtypes",
-    "score": "risk_alert_scores",
+    "rule": "risk_alert_rules", "subtype": "risk_alert_subtypes", "score": "risk_alert_scores",
 }  # fmt: skip
 _COLUMN = {"back": "woken_by", "rule": "rule_set", "subtype": "subtype_set", "score": "score"}
 # Each narrows more than a range of scores or a set does, and has an index of its own.
@@ -342,10 +340,10 @@ _NARROWER = ("customer", "assignee", "advisor", "code")
 
 def _values(alerts: QuerySet[RiskAlert], filters: Filters, shelf: Shelf | None) -> tuple[str, list[Any]]:
     """The filter whose values are read one by one, if there is one, and those values."""
+    if shelf is not None and filters.back:  # the fewest of all
+        return "back", list(BACK[filters.back])
     if shelf is None or any(getattr(filters, name) for name in _NARROWER):
         return "", []
-    if filters.back:
-        return "back", list(BACK[filters.back])
     for column, wanted in (("subtype", filters.subtype), ("rule", filters.rule)):
         if wanted and (found := sets_of(alerts.filter(shelf=shelf), _COLUMN[column])) is not None:
             return column, [one for one in found if may_hold(one, wanted)]
