@@ -26,6 +26,7 @@ from memory.core.watch import round_age
 from memory.sessions.keys import PENDING
 from risk.alerts.models import AlertOutbox
 from risk.feed.selectors import set_aside
+from risk.notify.selectors import standing
 from risk.rules.ruling import damaged_versions
 
 TIMEOUT = 2.0  # seconds for one check
@@ -403,12 +404,49 @@ def rule_figures() -> Result:
     return _bounded("rule_figures", check)
 
 
+def notifications() -> Result:
+    """Alerts told outside of the console: how far behind, and what failed. A warning: the console and the feed have all
+    of them."""
+
+    def check() -> Result:
+        try:
+            found = standing()
+        except DatabaseError as error:
+            detail = f"not known while the database is away ({_number(error)})"
+            return Result("notifications", True, detail, warning=True)
+        gauges = {
+            "notifications_waiting": float(found.waiting),
+            "notifications_late_seconds": found.late,
+            "notifications_unread_events": float(found.unread),
+            "notifications_failed": float(found.failed),
+            "notifications_unknown": float(found.unknown),
+        }
+        late = found.late > settings.READY_MAX_OUTBOX_LAG or found.unread > MOST_UNREAD
+        faults = [
+            *([f"{found.lost} channels whose secrets no key opens"] if found.lost else []),
+            *([f"{found.waiting} waiting, the oldest for {found.late:.0f} s; {found.unread} unread"] if late else []),
+            *([f"{found.failed} given up within a day"] if found.failed else []),
+            *([f"{found.unknown} within a day of which it is not known whether they arrived"] if found.unknown else []),
+        ]
+        if not faults:
+            return Result("notifications", True, f"{found.waiting} notifications wait", gauges=gauges)
+        advice = (
+            "is the worker of the queue notify running? The console's list of notifications says why, and sends again"
+        )
+        return Result("notifications", True, "; ".join(faults), advice, warning=True, gauges=gauges)
+
+    return _bounded("notifications", check)
+
+
+MOST_UNREAD = 1000  # events of which no delivery was made yet
+
+
 def readiness() -> list[Result]:
     """What `/health/ready` asks, in the order in which a reader wants the reasons."""
     core = [core_window(), core_round()] if settings.CORE_IS_EXTERNAL else []
     others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), outbox_set_aside()]
     others += [audit_seals(), audit_losses()]
-    return [database(), *core, *others, rule_figures()]
+    return [database(), *core, *others, rule_figures(), notifications()]
 
 
 def _lag(name: str, age: float, limit: float, what: str, advice: str) -> Result:

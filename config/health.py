@@ -59,6 +59,11 @@ GAUGES = {
     "audit_unsealed_rows": "Audit rows that no seal holds yet",
     "outbox_set_aside_rows": "Alert events that were not sent because their rows are damaged",
     "rule_versions_damaged": "Versions of rules whose stored figures cannot be read: they judge nothing",
+    "notifications_waiting": "Messages to the outside that wait or are being sent",
+    "notifications_late_seconds": "How long the oldest message that may go has waited for a worker",
+    "notifications_unread_events": "Alert events that no notification was looked for yet",
+    "notifications_failed": "Messages that were given up in the last day",
+    "notifications_unknown": "Messages of the last day of which it is not known whether they arrived",
     "audit_lost_observations": "Observations that could not be written to the audit log, in the last 7 days",
 }
 

@@ -3,4 +3,5 @@
 import risk.calendar.admin
 import risk.conduct.admin
 import risk.console.admin
-import risk.console.ruling.admin  # noqa: F401
+import risk.console.ruling.admin
+import risk.notify.admin  # noqa: F401

@@ -48,7 +48,7 @@ def until(condition: Callable[[], Any], *, seconds: float = 15.0, what: str = ""
 
 
 class LiveStack:
-    """Web (uvicorn), workers (`worker`, `drain`, `publish`) and beat, the same commands as `manage.py up`.
+    """Web (uvicorn), workers (`worker`, `drain`, `publish`, `notify`) and beat, the same commands as `manage.py up`.
 
     url: `http://127.0.0.1:PORT`; ws_url: `ws://127.0.0.1:PORT`. env: what points a process at this installation.
     redis: its RedisServer (kill, pause, restart, empty). Nothing here touches the database or the Redis prefix of
@@ -76,7 +76,7 @@ class LiveStack:
     # --- processes ---------------------------------------------------------------------------------------------
 
     def start(self, *names: str) -> None:
-        """Starts the named children (all without names): `web`, `beat`, `worker`, `publish`, `drain`."""
+        """Starts the named children (all without names): `web`, `beat`, `worker`, `publish`, `drain`, `notify`."""
         for name in names or tuple(self._children):
             running = self._processes.get(name)
             assert running is None or running.poll() is not None, f"{name} runs already"

@@ -51,7 +51,7 @@ def web(*, host: str, port: int) -> Child:
 def worker(queue: str) -> Child:
     """One queue, one process. Pool `solo`: the work is one drain, one publish, one scan at a time by design, so a
     pool of processes or threads would only add memory, and one more layer between a kill and its effect."""
-    name = "worker" if queue == "default" else {"persist": "drain", "publish": "publish"}[queue]
+    name = {"default": "worker", "persist": "drain"}.get(queue, queue)
     return Child(
         name,
         (
@@ -81,4 +81,5 @@ def embedded_redis(command: list[str]) -> Child:
 
 def all_of(*, host: str, port: int) -> list[Child]:
     """Every Python process of an installation."""
-    return [web(host=host, port=port), beat(), worker("default"), worker("publish"), worker("persist")]
+    workers = [worker(queue) for queue in ("default", "publish", "persist", "notify")]
+    return [web(host=host, port=port), beat(), *workers]

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TextIO
 
-_COLOURS = {"redis": 35, "web": 32, "worker": 36, "drain": 34, "publish": 33, "beat": 90, "up": 1}
+_COLOURS = {"redis": 35, "web": 32, "worker": 36, "drain": 34, "publish": 33, "notify": 31, "beat": 90, "up": 1}
 _WIDTH = 8
 
 

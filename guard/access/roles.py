@@ -52,6 +52,11 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "risk.activate_riskrule",
         # A view of the queue that everybody finds among their own.
         "risk.share_savedview",
+        # Which alerts are told outside of the console, and where: not the places themselves, which hold secrets.
+        "risk.view_notifychannel",
+        "risk.view_notifyrule",
+        "risk.change_notifyrule",
+        "risk.view_notifydelivery",
     ),
     COMPLIANCE_AUDITOR: (
         "risk.view_riskrule",
@@ -72,6 +77,12 @@ ROLE_PERMISSIONS: dict[str, tuple[str, ...]] = {
         "risk.view_data_quality",
         "risk.view_holiday",
         "risk.change_holiday",
+        # Where notifications go to, with the secrets of it, and whether they arrive; managers say what goes there.
+        "risk.view_notifychannel",
+        "risk.change_notifychannel",
+        "risk.view_notifyrule",
+        "risk.view_notifydelivery",
+        "risk.change_notifydelivery",
         # Who runs the system answers for the record of it: seals that lag, observations that were lost.
         "guard.view_auditlog",
         "guard.export_auditlog",

@@ -6,6 +6,7 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from config.base.errors import DomainError
 from risk.notify.models import ChannelKind
@@ -41,7 +42,9 @@ def tokens(kind: str, address: str) -> list[str]:
             found, sound = list(match.groups()) if match else [], match
         if sound:
             return found
-    raise DomainError("INVALID_REQUEST", f"this is no address of a robot of {which.label}: paste the one that it shows")
+    raise DomainError(
+        "INVALID_REQUEST", _("this is no address of a robot of %s: paste the one that it shows") % which.label
+    )
 
 
 def check_webhook(address: str) -> str:
@@ -49,7 +52,7 @@ def check_webhook(address: str) -> str:
     parts = _split(address)
     schemes = {"https", "http"} if settings.NOTIFY_PLAIN_HTTP else {"https"}
     if parts.scheme not in schemes or not parts.hostname or "@" in parts.netloc or len(address) > 2000:
-        raise DomainError("INVALID_REQUEST", "a webhook has an address https://host/path, without a login in it")
+        raise DomainError("INVALID_REQUEST", _("a webhook has an address https://host/path, without a login in it"))
     return parts.netloc
 
 
@@ -58,5 +61,5 @@ def _split(address: str):  # type: ignore[no-untyped-def]
         parts = urlsplit(address.strip())
         _port = parts.port
     except ValueError:
-        raise DomainError("INVALID_REQUEST", "this is no address") from None
+        raise DomainError("INVALID_REQUEST", _("this is no address")) from None
     return parts

@@ -96,7 +96,11 @@ def _unheard(kind: str) -> Verdict:
 def _silent(one: wire.Try, kind: str) -> Outcome:
     if one.fault == wire.ADDRESS_REFUSED:
         return Outcome(Verdict.NEVER, one.fault)
-    return Outcome(_unheard(kind) if one.begun else Verdict.AGAIN, one.fault or "FAULT", perhaps=one.begun)
+    return Outcome(
+        _unheard(kind) if one.begun else Verdict.AGAIN,
+        one.fault or (wire.TIMED_OUT if one.cut else wire.BROKEN),
+        perhaps=one.begun,
+    )
 
 
 def _taken(answer: wire.Answer, kind: str) -> Outcome:

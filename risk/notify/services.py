@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from config.base.clock import now
 from config.base.errors import DomainError
@@ -58,7 +59,7 @@ def save_channel(*, channel: NotifyChannel, entered: Entered, by: By) -> NotifyC
             raise DomainError("INVALID_REQUEST", "a channel keeps its kind: make another one")
         same_name = NotifyChannel.objects.filter(tenant=channel.tenant, name=channel.name)
         if same_name.exclude(pk=channel.pk).exists():
-            raise DomainError("INVALID_REQUEST", "another channel has this name")
+            raise DomainError("INVALID_REQUEST", _("another channel has this name"))
         secrets, changed = _merged(channel, before, entered)
         channel.shown = _checked(channel, secrets)
         if changed or before is None:
@@ -86,6 +87,14 @@ def save_channel(*, channel: NotifyChannel, entered: Entered, by: By) -> NotifyC
     return channel
 
 
+def check_channel(*, channel: NotifyChannel, entered: Entered) -> None:
+    """What `save_channel` would refuse of it, before it is saved. Errors: INVALID_REQUEST, in the reader's language."""
+    before = NotifyChannel.objects.filter(tenant=channel.tenant, pk=channel.pk).first()
+    if NotifyChannel.objects.filter(tenant=channel.tenant, name=channel.name).exclude(pk=channel.pk).exists():
+        raise DomainError("INVALID_REQUEST", _("another channel has this name"))
+    _checked(channel, _merged(channel, before, entered)[0])
+
+
 def _merged(channel: NotifyChannel, before: NotifyChannel | None, entered: Entered) -> tuple[Secrets, set[str]]:
     """The secrets from now on, and which of them are new."""
     held: Secrets = {}
@@ -110,19 +119,19 @@ def _merged(channel: NotifyChannel, before: NotifyChannel | None, entered: Enter
 def _checked(channel: NotifyChannel, secrets: Secrets) -> str:
     """What may be shown of where it leads. Errors: INVALID_REQUEST."""
     if (channel.quiet_from is None) != (channel.quiet_to is None):
-        raise DomainError("INVALID_REQUEST", "quiet hours have a beginning and an end")
+        raise DomainError("INVALID_REQUEST", _("quiet hours have a beginning and an end"))
     if channel.kind == ChannelKind.EMAIL:
         return _checked_mail(channel)
     address = secrets.get("address", "")
     if not address:
-        raise DomainError("INVALID_REQUEST", "enter the address")
+        raise DomainError("INVALID_REQUEST", _("enter the address"))
     if channel.kind == ChannelKind.WEBHOOK:
         if len(secrets.get("secret", "")) < LEAST_SECRET:
-            raise DomainError("INVALID_REQUEST", f"enter a signing secret of {LEAST_SECRET} characters or more")
+            raise DomainError("INVALID_REQUEST", _("enter a signing secret of %d characters or more") % LEAST_SECRET)
         return addresses.check_webhook(address)
     addresses.tokens(channel.kind, address)
     if channel.kind == ChannelKind.DINGTALK and not re.fullmatch("[A-Za-z0-9]*", secrets.get("secret", "")):
-        raise DomainError("INVALID_REQUEST", "a secret of DingTalk is letters and digits: SEC and what follows")
+        raise DomainError("INVALID_REQUEST", _("a secret of DingTalk is letters and digits: SEC and what follows"))
     return address.partition("://")[2].partition("/")[0]
 
 
@@ -130,20 +139,20 @@ def _checked_mail(channel: NotifyChannel) -> str:
     options = channel.options
     recipients = options.get("to") or []
     if not 1 <= len(recipients) <= MOST_RECIPIENTS:
-        raise DomainError("INVALID_REQUEST", f"enter 1 to {MOST_RECIPIENTS} recipients")
+        raise DomainError("INVALID_REQUEST", _("enter 1 to %d recipients") % MOST_RECIPIENTS)
     for address in (options.get("sender", ""), *recipients):
         try:
             validate_email(address)
         except ValidationError:
-            raise DomainError("INVALID_REQUEST", "one of the addresses is no e-mail address") from None
+            raise DomainError("INVALID_REQUEST", _("one of the addresses is no e-mail address")) from None
     if (
         options.get("mode") not in MAIL_MODES
         or not options.get("host")
         or not 1 <= int(options.get("port") or 0) < 65536
     ):
-        raise DomainError("INVALID_REQUEST", "enter the mail server, its port and how it is secured")
+        raise DomainError("INVALID_REQUEST", _("enter the mail server, its port and how it is secured"))
     if options["mode"] == "insecure" and not settings.NOTIFY_PLAIN_HTTP:
-        raise DomainError("INVALID_REQUEST", "mail without TLS is not allowed here (NOTIFY_PLAIN_HTTP)")
+        raise DomainError("INVALID_REQUEST", _("mail without TLS is not allowed here (NOTIFY_PLAIN_HTTP)"))
     more = f" +{len(recipients) - 1}" if len(recipients) > 1 else ""
     return f"{recipients[0]}{more}"[:200]
 
@@ -192,7 +201,7 @@ def test_channel(*, channel: NotifyChannel, by: By) -> NotifyDelivery:
         by, CHANGE_CHANNEL, action="test", object_type="notify_channel", object_id=channel.pk, tenant=channel.tenant
     )
     if not channel.enabled:
-        raise DomainError("INVALID_REQUEST", "the channel is out of use")
+        raise DomainError("INVALID_REQUEST", _("the channel is out of use"))
     with transaction.atomic():
         delivery = NotifyDelivery.objects.create(
             tenant=channel.tenant, channel=channel, kind=NotifyDelivery.Kind.TEST, rank=0

@@ -266,6 +266,9 @@ def fetch(method: str, url: str, *, data: Any = None, headers: Any = None, param
     except Exception as error:  # noqa: BLE001 - libraries have many kinds, and their texts quote the address
         one.fault = one.fault or _fault(one, error)
         raise requests.ConnectionError(one.fault) from None
+    if one.cut:  # what was read so far may look like an answer
+        one.fault = TIMED_OUT
+        raise requests.ConnectionError(TIMED_OUT)
     told = {name.lower(): value for name, value in response.headers.items()}
     one.answer = Answer(response.status_code, content, told)
     return one.answer

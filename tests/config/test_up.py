@@ -146,7 +146,15 @@ def test_from_nothing_to_ready_and_nothing_left_behind(up: Up, tmp_path: Path) -
 def test_killed_children_come_back_and_redis_with_its_data(up: Up) -> None:
     up.start()
     up.redis().set("kept", "1")
-    words = ["uvicorn", "--queues default", "--queues persist", "--queues publish", "config beat", "redis-server"]
+    words = [
+        "uvicorn",
+        "--queues default",
+        "--queues persist",
+        "--queues publish",
+        "--queues notify",
+        "config beat",
+        "redis-server",
+    ]
     victims = {word: up.child(word) for word in words}
     assert all(victims.values()), victims
     for pid in victims.values():

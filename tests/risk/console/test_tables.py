@@ -18,7 +18,7 @@ from tests.risk.console.make import make_alert, make_client, make_customer, make
 pytestmark = pytest.mark.django_db
 WRITABLE = {
     "auth.user", "auth.group", "guard.agentprincipal", "guard.staffmember", "guard.admissionlimit", "guard.actorblock",
-    "guard.agentpause", "memory.analyticsgrant", "risk.holiday"}  # fmt: skip
+    "guard.agentpause", "memory.analyticsgrant", "risk.holiday", "risk.notifychannel", "risk.notifyrule"}  # fmt: skip
 
 
 def models() -> list[Any]:

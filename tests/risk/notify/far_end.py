@@ -1,4 +1,4 @@
-"""Far ends of the tests' own, on free ports of this machine: a web server that plays webhook and robots, a mail server."""
+"""Far ends of the tests' own, on free ports of this machine: a web server that plays webhook and robots, and mail."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class MailServer:
 
     def _login(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
         self.logins.append((data.login.decode(), data.password.decode()))
-        return AuthResult(success=data.password == b"mail-password-right")
+        return AuthResult(success=data.password == b"mail-password-right", handled=False)
 
     async def handle_RCPT(self, _server: Any, _session: Any, envelope: Envelope, address: str, _options: Any) -> str:
         if address in self.refuse:
