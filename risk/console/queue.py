@@ -303,9 +303,12 @@ def reading_of(*, tenant: str, user: Person, sight: Sight, filters: Filters) -> 
     # No index holds two filters: for the second each row is looked up.
     several = len(conditions) > 2
     if not several:
-        return Reading(ranges, filters.newest_first)
+        # What is younger than a bound lies in its order from that moment on.
+        younger = filters.age and AGES[filters.age][2] is not None and shelves[0] is not None
+        return Reading(ranges, filters.newest_first, index="risk_alert_tab" if younger else "")
     # What is older than a day may be nothing: then the planner knows better than to walk over all that is younger.
-    index = "" if filters.customer or filters.age else _index(filters, column, shelves[0])
+    unsure = filters.customer or (filters.age and AGES[filters.age][2] is None)
+    index = "" if unsure else _index(filters, column, shelves[0])
     return Reading(ranges, filters.newest_first, COUNT_LIMIT_OF_SEVERAL, index)
 
 
