@@ -81,7 +81,7 @@ function lights() {
   arrive();
 }
 
-/* c claims, d leads to the decision, n to a note, j and k walk sections and trades, Ctrl+Enter sends, ? helps. */
+/* c claims, d leads to the decision, n to a note, j and k walk sections and trades, Ctrl+Enter sends. shell.js has ?. */
 function keys() {
   const writing = (element) => element.isContentEditable || /^(TEXTAREA|SELECT)$/.test(element.tagName)
     || (element.tagName === "INPUT" && !/^(radio|checkbox|button|submit)$/.test(element.type));
@@ -139,12 +139,6 @@ function keys() {
     else if (event.key === "n" && note) {
       event.preventDefault();
       go(note);
-    } else if (event.key === "?") {
-      const help = page.querySelector("details.keys");
-      if (help) {
-        help.open = !help.open;
-        if (help.open) help.querySelector("summary").focus();
-      }
     }
   });
   for (const link of page.querySelectorAll('a[aria-keyshortcuts="d"], a[aria-keyshortcuts="n"]')) {

@@ -272,11 +272,11 @@ def test_every_act_that_the_code_records_has_words_in_both_languages() -> None:
 def papers_of(alert: RiskAlert) -> dict[str, str]:
     """What the page says of each paper of the offending trade."""
     text = make_client(make_officer()).get(address(alert)).content.decode()
-    part = text[text.index("Papers of the offending trades") : text.index("<h2>Customer</h2>")]
+    part = text[text.index("Papers of the offending trades") : text.index('id="customer"')]
     return {
         name: "missing" if "missing" in words else "not needed" if "not needed" in words else "there"
         for name, words in re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", part)
-        if name not in ("trade", "solicited")
+        if name in PAPERS
     }
 
 

@@ -84,7 +84,7 @@ def test_a_second_opinion_an_assignment_and_time_aside() -> None:
     assert "meng" not in page
     assert post(lin, alert, "snooze", hours=24, text="The branch answers tomorrow.").status_code == 302
     assert alert.snoozed_until is not None
-    assert "put aside until" in lin.get(address(alert)).content.decode()
+    assert "Put aside until" in lin.get(address(alert)).content.decode()
     assert post(lin, alert, "wake").status_code == 302
     assert alert.woken_by == "officer"
     assert post(lin, alert, "assign", to="nobody").status_code == 422
