@@ -16,10 +16,12 @@ from risk.alerts.models import AlertOutbox
 from risk.alerts.services import claim
 from risk.feed import database
 from risk.feed.origin import is_allowed
+from risk.feed.relay import _relays as relays
 from risk.feed.services import publish
 from tests.risk.alerts.people import make_hit, make_manager, make_person, settle, the_alert
 from tests.risk.feed.server import Watching, log_in
 from tests.risk.feed.telling import lose, tell
+from tests.stack import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -201,12 +203,13 @@ def test_a_bad_frame_gets_an_answer_and_the_socket_lives(port, frame, code) -> N
 
 
 def test_a_log_out_closes_this_logins_sockets_and_no_others(port, settings) -> None:
-    settings.FEED_HEARTBEAT_SECONDS = 60
+    settings.FEED_HEARTBEAT_SECONDS = settings.FEED_WATCH_SECONDS = 60  # the message alone
     alice = make_person("alice")
     desk, home, bob = log_in(alice), log_in(alice), log_in(make_person("bob"))
     with Watching(port, desk) as at_desk, Watching(port, home) as at_home, Watching(port, bob) as other:
         for socket in (at_desk, at_home, other):
             socket.next()
+        until(lambda: any(one._source.subscribed for one in relays.values()), what="the process listens")
         start = time.monotonic()
         desk.post("/admin/logout/")
         assert at_desk.close_code() == 4401
