@@ -39,6 +39,7 @@ function start(feed) {
   let gathered = [];
   let gathering = 0;
   let wanted = 0;
+  let called = { epoch: "", upto: 0 };
 
   const tabs = new Tabs({ person: data.person, store, silence: 3 * heartbeat + 10000, told: { lead, follow, word } });
 
@@ -196,9 +197,12 @@ function start(feed) {
     if (gathering) return;
     gathering = setTimeout(() => {
       gathering = 0;
-      const told = { epoch: ledger.data?.epoch, entries: gathered };
+      const epoch = ledger.data?.epoch;
+      // What another tab, which led before, has called for already.
+      const entries = gathered.filter((entry) => called.epoch !== epoch || entry.seq > called.upto);
       gathered = [];
-      if (!told.epoch) return;
+      if (!epoch || !entries.length) return;
+      const told = { epoch, entries };
       tabs.say("news", told);
       call(told);
     }, GATHER);
@@ -206,10 +210,11 @@ function start(feed) {
 
   /* Every tab hears of it, one calls: the one that is looked at, else any that is seen, else the leader. */
   async function call({ epoch, entries }) {
+    called = { epoch, upto: entries.at(-1).seq };
     const seen = document.visibilityState === "visible";
     const pause = seen && document.hasFocus() ? 0 : seen ? 80 : tabs.leads ? 300 : 600;
     if (pause) await new Promise((resolve) => { setTimeout(resolve, pause); });
-    await tabs.alternately(() => {
+    await tabs.first("news:" + epoch + ":" + entries.at(-1).seq, () => {
       const told = store.read("told", {});
       const fresh = entries.filter((entry) => told.epoch !== epoch || entry.seq > told.upto);
       if (!fresh.length) return;
@@ -220,7 +225,7 @@ function start(feed) {
 
   function begunAfresh(epoch) {
     readAfresh(null);
-    tabs.alternately(() => {
+    tabs.first("begun:" + epoch, () => {
       if (store.read("begun", "") === epoch) return;
       store.write("begun", epoch);
       calls.toast({

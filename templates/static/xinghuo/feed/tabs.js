@@ -3,6 +3,7 @@
    Who leads is a Web Lock, which the browser hands to the next tab when the leader closes, crashes or is put to sleep.
    Without Web Locks (plain http) every tab leads for itself. */
 const PATIENCE = 3000; // ms that a leader has for an answer before another tab takes over
+const CLAIMED = 180000; // ms after which even a tab that sleeps has asked
 
 export class Tabs {
   /** told: {lead(), follow(), word(kind, data, from)}. silence: ms without a word after which the leader is asked. */
@@ -80,10 +81,18 @@ export class Tabs {
     setTimeout(() => { if (this.waits && this.heard < asked) this.join({ steal: true }); }, PATIENCE);
   }
 
-  /** Runs `work` in one tab at a time, whichever of them asks. */
-  async alternately(work) {
-    if (navigator.locks) return navigator.locks.request(this.name + ":turn", work);
-    await new Promise((resolve) => { setTimeout(resolve, Math.random() * 150); });
-    return work();
+  /** Runs `work` in the first tab that asks for this name, and in no other.
+
+      The browser's own locks say who is first. (What one tab has just written to localStorage another may not see yet.) */
+  async first(name, work) {
+    if (!navigator.locks) {
+      await new Promise((resolve) => { setTimeout(resolve, Math.random() * 150); });
+      return work();
+    }
+    return navigator.locks.request(this.name + ":" + name, { ifAvailable: true }, (lock) => {
+      if (!lock) return undefined;
+      work();
+      return new Promise((resolve) => { setTimeout(resolve, CLAIMED); });
+    });
   }
 }
