@@ -35,7 +35,7 @@ def recent_view(request: HttpRequest) -> HttpResponse:
     if not sight.cases:
         raise PermissionDenied
     tenant, head = request_tenant(request), feed_seq(request)
-    named = [found for words in request.GET.getlist("seq")[:MOST] if (found := number(words)) is not None]
+    named = [seq for words in request.GET.getlist("seq")[:MOST] if (seq := number(words)) is not None]
     told = _told(tenant=tenant, head=head, named=named, called=_role(request.user, sight))
     alerts = alerts_of(tenant=tenant, sight=sight).filter(pk__in=told, alert_type__in=KINDS).select_related("assignee")
     found = sorted(alerts, key=lambda alert: -told[alert.pk][0])
