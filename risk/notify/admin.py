@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.decorators import method_decorator
@@ -26,7 +27,7 @@ from risk.notify.models import ChannelKind, DeliveryState, NotifyChannel, Notify
 from risk.notify.outcomes import REASONS
 from risk.notify.services import Entered
 
-_HIDDEN = {"autocomplete": "new-password", "spellcheck": "false"}
+_HIDDEN = {"autocomplete": "new-password", "spellcheck": "false", "class": "vTextField"}
 
 
 def _secret(label: Any, help_text: Any) -> forms.CharField:
@@ -53,7 +54,7 @@ class ChannelForm(TableForm):
         widget=forms.Textarea(attrs={"rows": 3}),
         required=False,
     )
-    mail_sender = forms.CharField(label=gettext_lazy("Sender"), required=False, max_length=254)
+    mail_sender = forms.EmailField(label=gettext_lazy("Sender"), required=False, max_length=254)
     mail_host = forms.CharField(label=gettext_lazy("Mail server"), required=False, max_length=253)
     mail_port = forms.IntegerField(label=gettext_lazy("Port"), required=False, min_value=1, max_value=65535)
     mail_mode = forms.ChoiceField(
@@ -103,6 +104,10 @@ class ChannelAdmin(EditedTable):
     list_filter = ("kind", "enabled")
     form = ChannelForm
     permission = services.CHANGE_CHANNEL
+    # Hours of the business day: Django's own would speak of the server's.
+    formfield_overrides: ClassVar = {
+        models.TimeField: {"form_class": forms.TimeField, "widget": forms.TimeInput({"type": "time"}, "%H:%M")}
+    }
     change_form_template = "risk/notify/channel.html"
     SECRETS: ClassVar = ("address", "secret", "forget_secret")
     MAIL: ClassVar = (

@@ -46,7 +46,7 @@ class NotifyChannel(models.Model):
 
     channel_id = IdField(_("channel"), primary_key=True, default=new_id, editable=False)
     tenant = IdField(_("tenant"), default="default")
-    name = models.CharField(_("name"), max_length=64)
+    name = models.CharField(_("channel name"), max_length=64)
     kind = models.CharField(_("kind"), max_length=8, choices=ChannelKind)
     enabled = models.BooleanField(_("in use"), default=True)
     language = models.CharField(_("language"), max_length=8, choices=Language, default=Language.ZH_HANS)
