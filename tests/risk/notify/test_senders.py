@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from risk.notify.following import follow
 from risk.notify.models import NotifyChannel, NotifyDelivery
 from risk.notify.outcomes import retry_after
 from risk.notify.services import Entered, test_channel
-from tests.risk.notify.far_end import FarEnd, MailServer, Reply, far_end, free_port, mail_server
+from tests.risk.notify.far_end import FarEnd, MailServer, Reply, certificate, far_end, free_port, mail_server
 from tests.risk.notify.make import (
     SECRET,
     at_once,
@@ -277,6 +278,39 @@ def test_a_wrong_mail_password(mail: MailServer) -> None:
     row = go()
     assert (row.state, row.code, row.status) == ("failed", "MAIL", 535)
     assert mail.got == []
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted", "reply", "state", "code"),
+    [
+        ("localhost", True, Reply(), "sent", ""),
+        ("localhost", False, Reply(), "waiting", "TLS_FAILED"),
+        ("another.example.com", True, Reply(), "waiting", "TLS_FAILED"),
+        ("localhost", True, Reply(hang=True), "waiting", "TIMED_OUT"),
+        ("localhost", True, Reply(drip=True), "waiting", "TIMED_OUT"),
+    ],
+)
+def test_certificates_are_checked_and_a_hanging_one_is_cut_off(
+    settings: Any, tmp_path: Path, name: str, trusted: bool, reply: Reply, state: str, code: str
+) -> None:
+    context, chain = certificate(tmp_path, name)
+    with far_end(context) as server:
+        open_the_way(settings)
+        settings.NOTIFY_NETWORKS.append(ipaddress.ip_network("::1/128"))
+        settings.NOTIFY_PLAIN_HTTP = False
+        settings.NOTIFY_SECONDS = 2.0
+        settings.NOTIFY_CA_FILE = str(chain) if trusted else ""
+        server.reply = reply
+        make_channel("webhook", f"https://localhost:{server.port}")
+        tell()
+        began = time.monotonic()
+        row = go()
+        assert (row.state, row.code) == (state, code)
+        assert time.monotonic() - began < 6
+        assert len(server.got) == (code != "TLS_FAILED")
 
 
 # --- where messages may go --------------------------------------------------------------------------------------
