@@ -9,14 +9,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from config.base.asked import number
+from risk.alerts.acting import REMARKS
 from risk.alerts.models import AlertAction, AlertStatus, HitState, RiskAlert, RiskAlertHit
 from risk.console.acts import deed
 from risk.console.timeline import local
 from risk.console.words import ACTIONS
 
 MOST_TOLD = 5
-# Acts that change nothing of what is judged: told by their words alone.
-_BESIDE = frozenset({"note", "attach", "ask", "answer", "withdraw"})
 
 
 def told_since(alert: RiskAlert, *, after: int, version: int) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def _told(act: AlertAction) -> str:
     if act.actor is None:
         return _("%(when)s: %(what)s.") % {"when": when, "what": words}
     who = act.actor.get_username()
-    if act.action in _BESIDE:
+    if act.action in REMARKS:
         return _("%(who)s, %(when)s: %(what)s.") % {"who": who, "when": when, "what": words}
     status = str(AlertStatus(act.to_status).label) if act.to_status in AlertStatus.values else act.to_status
     return deed(act.action, who=who, when=when, status=status)

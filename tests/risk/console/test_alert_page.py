@@ -15,6 +15,7 @@ from guard.audit.models import AuditLog
 from memory.core.models import CoreAssessment, CoreCustomer, CoreProduct, CoreTrade
 from memory.profiles.models import CustomerProfileL3
 from risk.alerts import services
+from risk.alerts.acting import REMARKS
 from risk.alerts.models import AlertAction, AlertStatus, EscalationLevel, HitState, RiskAlert
 from risk.console.words import ACTIONS
 from tests.risk.console.make import (
@@ -258,6 +259,8 @@ def test_every_act_that_the_code_records_has_words_in_both_languages() -> None:
     written.remove("hit_{to.value}")
     written |= {f"hit_{state}" for state in HitState.values if state != HitState.LIVE}
     written |= {level.lower() for level in EscalationLevel.values if level}
+    written |= set(REMARKS)
+    written.discard("open_attachment")  # what a refusal names
     assert written == set(ACTIONS)
     alert = make_alert()
     for action in sorted(written):
