@@ -178,7 +178,7 @@ def test_twenty_tabs_call_once_and_end_together(log_in: LogIn, fire: Fire) -> No
     first.close()
     tabs.remove(first)
     until(lambda: tabs[0].title() and len(sockets) == 1, what="another tab leads")
-    fire(85)
+    fire(78)
     for page in tabs:
         until(lambda page=page: unread(page) == "3", what="every tab counts the third")  # type: ignore[misc]
     assert Counter(kind for kind, _words in heard) == {"toast": 1, "sound": 1, "desktop": 1}
