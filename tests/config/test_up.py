@@ -120,7 +120,7 @@ def test_from_nothing_to_ready_and_nothing_left_behind(up: Up, tmp_path: Path) -
     assert f"http://127.0.0.1:{up.port}/admin/" in said
     assert "/api/v1/docs" in said
     assert "redis-cli -s" in said
-    assert len(up.children()) == 6
+    assert len(up.children()) == 7
 
     same_data = up.second(up.data, free_port())
     assert same_data.returncode == 2
@@ -174,7 +174,7 @@ def test_children_die_with_an_up_that_is_killed_and_the_next_one_starts(up: Up) 
     up.process.wait()
     up.start()  # at once: it waits for the Redis of the last one to have synced and gone
     assert up.redis().get("kept") == "1"
-    assert len(up.children()) == 6
+    assert len(up.children()) == 7
 
 
 def test_a_redis_that_cannot_start_is_reported(up: Up) -> None:

@@ -29,6 +29,7 @@ from risk.alerts.models import AlertType
 from risk.calendar.models import Holiday
 from risk.conduct.models import Campaign
 from risk.console.acts import ACTS
+from risk.notify.models import NotifyChannel, NotifyDelivery, NotifyRule
 from risk.rules.models import RiskRule
 from tests.memory.sessions.helpers import make_session
 from tests.risk.console.make import (
@@ -108,6 +109,11 @@ SEEN: dict[str, str] = {
     **dict.fromkeys(("risk_holiday_add", "risk_holiday_delete"), "operator"),
     **dict.fromkeys(("risk_campaign_changelist", "risk_campaign_change"), "officer manager"),
     **dict.fromkeys(("risk_campaign_add", "risk_campaign_delete"), "officer"),
+    # told outside: operators run channels, managers say what goes there
+    **dict.fromkeys((f"risk_notify{of}_changelist" for of in ("channel", "rule", "delivery")), "manager operator"),
+    **dict.fromkeys((f"risk_notify{of}_change" for of in ("channel", "rule", "delivery")), "manager operator"),
+    "risk_notifychannel_add": "operator",
+    **dict.fromkeys(("risk_notifyrule_add", "risk_notifyrule_delete"), "manager"),
 }
 # Only who may see an object sees its history; where there is no such object it says so, to everybody (302).
 HISTORY = {
@@ -126,6 +132,7 @@ HISTORY = {
     "risk_riskrule": "officer manager auditor",
     "risk_holiday": "officer manager operator",
     "risk_campaign": "officer manager",
+    **dict.fromkeys(("risk_notifychannel", "risk_notifyrule", "risk_notifydelivery"), "manager operator"),
 }
 
 
@@ -158,9 +165,13 @@ def objects() -> dict[str, str]:
     correction = adjust_budget(tenant="default", amount=Decimal(1), reason="late", by="manager", reference="r1")
     day = date(2026, 6, 15)
     campaign = Campaign.objects.create(product_id="F0101", starts_on=day, ends_on=day, name="Summer")
+    channel = NotifyChannel.objects.create(name="desk", kind="webhook")
     return {
         "risk_holiday": str(Holiday.objects.create(day=day).pk),
         "risk_campaign": str(campaign.pk),
+        "risk_notifychannel": channel.pk,
+        "risk_notifyrule": str(NotifyRule.objects.create(channel=channel).pk),
+        "risk_notifydelivery": NotifyDelivery.objects.create(channel=channel).pk,
         "risk_riskalert": alert.pk,
         "risk_riskrule": str(RiskRule.objects.create(rule_id="RISK-002", version=2).pk),
         "guard_agentprincipal": issue_key(agent="risk").principal.pk,
