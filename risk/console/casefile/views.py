@@ -1,6 +1,7 @@
 """The case file on the alert's page: made by a POST, listed with its hash, and checked when one is handed in.
 
-It shows what the page shows, as masked: so whoever sees the case may make one, and each is on the record.
+It shows what the page shows, as masked. Whoever may act on the case may make one, and each is on the record; who only
+looks, as a manager does, sees which there are.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from risk.console.sight import alerts_of
 
 
 def casefile_context(alert: RiskAlert, request: HttpRequest) -> dict[str, Any]:
-    if alert.alert_type == AlertType.DATA_QUALITY or not request_sight(request).cases:
+    sight = request_sight(request)
+    if alert.alert_type == AlertType.DATA_QUALITY or not sight.cases:
         return {}
-    return {"case_files": case_files_of(alert), "case_file": True}
+    return {"case_files": case_files_of(alert), "case_file": True, "makes_case_files": sight.acts}
 
 
 class CaseFileViews(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -81,7 +83,7 @@ class CaseFileViews(admin.ModelAdmin):  # type: ignore[type-arg]
 
 def _case(request: HttpRequest, alert_id: str) -> RiskAlert:
     sight = request_sight(request)
-    if not sight.cases:
+    if not sight.cases or not sight.acts:
         raise PermissionDenied
     cases = alerts_of(tenant=request_tenant(request), sight=sight).exclude(alert_type=AlertType.DATA_QUALITY)
     alert = cases.select_related("assignee", "disposed_by", "proposed_by").filter(pk=alert_id).first()

@@ -134,10 +134,16 @@ def test_no_record_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not CaseFile.objects.exists()
 
 
-def test_who_sees_the_case_makes_one_and_nobody_else() -> None:
-    alert, _lin = make_case()
+def test_who_may_act_on_the_case_makes_one_and_nobody_else() -> None:
+    alert, lin = make_case()
     address = f"/admin/risk/riskalert/{alert.pk}/casefile/"
-    assert make_client(make_manager()).post(address).status_code == 200
+    assert make_client(lin).post(address).status_code == 200
+    manager = make_client(make_manager())
+    for route in ("casefile", "check"):
+        assert manager.post(f"/admin/risk/riskalert/{alert.pk}/{route}/").status_code == 403
+    page = manager.get(f"/admin/risk/riskalert/{alert.pk}/change/").content.decode()
+    assert CaseFile.objects.get().sha256 in page, "which there are, everybody with the case sees"
+    assert 'action="' not in page[page.index('id="casefile"') : page.index("</section>", page.index('id="casefile"'))]
     assert make_client(make_auditor()).post(address).status_code == 403
     assert make_client(make_officer("yan", tenant="east")).post(address).status_code == 404
     assert make_client(make_manager("mo")).get(address).status_code == 302
