@@ -24,6 +24,7 @@ from guard.audit.sealing import backlog
 from guard.locks.keys import LOCK
 from memory.core.watch import round_age
 from memory.sessions.keys import PENDING
+from risk.alerts.damage import damaged_rows
 from risk.alerts.models import AlertOutbox
 from risk.feed.selectors import set_aside
 from risk.notify.selectors import standing
@@ -404,6 +405,32 @@ def rule_figures() -> Result:
     return _bounded("rule_figures", check)
 
 
+def alert_rows() -> Result:
+    """Alerts and findings whose stored rows cannot be read. A warning: each concerns its own customer alone."""
+
+    def check() -> Result:
+        try:
+            found = damaged_rows()
+        except DatabaseError as error:
+            detail = f"not known while the database is away ({_number(error)})"
+            return Result("alert_rows", True, detail, warning=True)
+        gauges = {"alert_rows_damaged": float(len(found))}
+        if not found:
+            return Result("alert_rows", True, "the rows of alerts and findings can be read", gauges=gauges)
+        names = ", ".join(f"{one.table} {one.pk} ({', '.join(one.columns)})" for one in found[:5])
+        return Result(
+            "alert_rows",
+            True,
+            f"{len(found)} rows of alerts and findings cannot be read, and their customers are not judged: {names}",
+            "mend them by hand: of a backup, or figures = '{}', subtypes = '[]' of a finding, which the next scan then "
+            "revises; it is tried again by itself, and by manage.py scan_trades --all",
+            warning=True,
+            gauges=gauges,
+        )
+
+    return _bounded("alert_rows", check)
+
+
 def notifications() -> Result:
     """Alerts told outside of the console: how far behind, and what failed. A warning: the console and the feed have all
     of them."""
@@ -446,7 +473,7 @@ def readiness() -> list[Result]:
     core = [core_window(), core_round()] if settings.CORE_IS_EXTERNAL else []
     others = [audit_triggers(), audit_rows(), redis_state(), worker_lag(), outbox_lag(), outbox_set_aside()]
     others += [audit_seals(), audit_losses()]
-    return [database(), *core, *others, rule_figures(), notifications()]
+    return [database(), *core, *others, rule_figures(), alert_rows(), notifications()]
 
 
 def _lag(name: str, age: float, limit: float, what: str, advice: str) -> Result:

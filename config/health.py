@@ -59,6 +59,7 @@ GAUGES = {
     "audit_unsealed_rows": "Audit rows that no seal holds yet",
     "outbox_set_aside_rows": "Alert events that were not sent because their rows are damaged",
     "rule_versions_damaged": "Versions of rules whose stored figures cannot be read: they judge nothing",
+    "alert_rows_damaged": "Stored alerts and findings that cannot be read: their customers are not judged",
     "notifications_waiting": "Messages to the outside that wait or are being sent",
     "notifications_late_seconds": "How long the oldest message that may go has waited for a worker",
     "notifications_unread_events": "Alert events that no notification was looked for yet",

@@ -40,6 +40,9 @@ CATALOGUE: dict[str, ErrorKind] = {
     "ATTACHMENT_TOO_LARGE": ErrorKind(413, "the files are larger, or more, than are kept with a note or an alert"),
     "ATTACHMENT_TYPE": ErrorKind(422, "what is in the file is of no kind that is taken"),
     "ATTACHMENT_DAMAGED": ErrorKind(500, "the stored bytes are not those of the file's SHA-256; none are given out"),
+    "ALERT_DAMAGED": ErrorKind(
+        500, "a stored row of the alert, or of its findings, cannot be read; it is left as it is"
+    ),
     "QUESTION_NOT_FOUND": ErrorKind(404, "no such request for information of this alert"),
     "RULE_NOT_FOUND": ErrorKind(404, "no such rule, or no such version of it in this tenant"),
     "TRADE_NOT_FOUND": ErrorKind(404, "no such trade in the core system"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django.db import models
@@ -51,8 +52,39 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+class Damaged:
+    """What stands for a stored value that cannot be read, or is not of its column's kind: empty, and of that kind, so
+    that whoever reads it goes on. text: what is stored. Saved again it is the same text: nothing hides a damage but
+    another value."""
+
+    text: str = ""
+
+
+class DamagedTexts(Damaged, list[str]):
+    """In the place of a list of texts."""
+
+
+class DamagedObject(Damaged, dict[str, Any]):
+    """In the place of an object."""
+
+
+def texts(value: Any) -> DamagedTexts | None:
+    """Kind of a column that holds a list of texts. None: it does; else what stands for it."""
+    return None if type(value) is list and all(type(one) is str for one in value) else DamagedTexts()
+
+
+def json_object(value: Any) -> DamagedObject | None:
+    """Kind of a column that holds an object. None: it does; else what stands for it."""
+    return None if type(value) is dict else DamagedObject()
+
+
 class CanonicalJSONField(WholeTextField):
     """JSON in a LONGTEXT column, stored in its canonical spelling.
+
+    kind: what the column holds (`texts`, `json_object`). With it a value that cannot be read, or is of another kind, is
+    read as `Damaged`: one such row must not keep the others of a list from being read. Whoever decides by the value
+    looks whether it is one. Without it reading raises ValueError. The kind is none of the database's business, so
+    migrations do not know it.
 
     Not JSONField: MariaDB checks it with json_valid, which refuses more than 32 levels. The database compares
     and hashes the same text for the same value, whoever wrote it.
@@ -62,10 +94,28 @@ class CanonicalJSONField(WholeTextField):
     _pyi_private_set_type: Any
     _pyi_private_get_type: Any
 
+    def __init__(self, *args: Any, kind: Callable[[Any], Damaged | None] | None = None, **kwargs: Any) -> None:
+        self._kind = kind
+        super().__init__(*args, **kwargs)
+
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
-        return None if value is None else json.loads(value)
+        if value is None:
+            return None
+        if self._kind is None:
+            return json.loads(value)
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            found = None  # which is of no kind
+        damage = self._kind(found)
+        if damage is None:
+            return found
+        damage.text = value
+        return damage
 
     def get_prep_value(self, value: Any) -> str | None:
+        if isinstance(value, Damaged):
+            return value.text
         return None if value is None else canonical_json(value)
 
     def to_python(self, value: Any) -> Any:

@@ -15,10 +15,12 @@ from django.db.models import Q, QuerySet
 
 from config.base.clock import now
 from config.base.db import insert_all
+from risk.alerts.damage import refuse_damaged
 from risk.alerts.deadlines import limits_of
 from risk.alerts.effects import Effects
 from risk.alerts.levels import CONFIRMED_WITHIN
 from risk.alerts.models import HitState, RiskAlert, RiskAlertHit
+from risk.alerts.tally import Tally
 from risk.calendar.selectors import WorkCalendar, work_calendar
 
 # What officers and the sweep may change of an alert beside us; with `version` it tells whether they did.
@@ -87,19 +89,21 @@ class Cases:
         self.effects = Effects()
         self._alerts: dict[str, RiskAlert] = {}
         self._anchors: dict[str, RiskAlertHit] = {}
-        self._live: dict[str, list[RiskAlertHit]] = defaultdict(list)  # by alert
+        self._live: dict[str, dict[int, RiskAlertHit]] = defaultdict(dict)  # by alert, in order; by the row object's id
         self._revisions: dict[tuple[str, str], int] = {}
         self._strangers: set[str] = set()  # alerts of others
         self._elsewhere: dict[tuple[str, str], RiskAlertHit] = {}  # live hits there, under keys of the new findings
         self.taken_from: set[str] = set()  # customers who lost a live hit to this change
         self._quiet: dict[tuple[str, str], RiskAlertHit] = {}
+        self._tallies: dict[str, Tally] = {}
         for row in rows:
+            refuse_damaged(row)
             # One object an alert, whichever of its hits it was read with.
             row.alert = self._alerts.setdefault(row.alert_id, row.alert)
             if row.anchor is not None:
                 self._anchors[row.anchor] = row
             if row.state == HitState.LIVE:
-                self._live[row.alert_id].append(row)
+                self._live[row.alert_id][id(row)] = row
             self._count(row)
             self._note_quiet(row)
         self._slots = {alert.merge_slot: alert for alert in self._alerts.values() if alert.merge_slot is not None}
@@ -138,7 +142,7 @@ class Cases:
         for row in beside.select_related("alert").order_by("detected_at", "id"):
             row.alert = self._alerts.setdefault(row.alert_id, row.alert)
             self._strangers.add(row.alert_id)
-            self._live[row.alert_id].append(row)
+            self._live[row.alert_id][id(row)] = row
             if row.pk in held:
                 self._elsewhere[held[row.pk]] = row
 
@@ -167,11 +171,16 @@ class Cases:
 
     def live(self) -> list[RiskAlertHit]:
         """The subject's live hits that were read, or found since."""
-        return [row for alert_id, rows in self._live.items() if alert_id not in self._strangers for row in rows]
+        return [
+            row for alert_id, rows in self._live.items() if alert_id not in self._strangers for row in rows.values()
+        ]
 
-    def live_of(self, alert: RiskAlert) -> Sequence[RiskAlertHit]:
-        """An open alert's live hits, in the order in which they were found."""
-        return self._live[alert.alert_id]
+    def tally_of(self, alert: RiskAlert) -> Tally:
+        """What an open alert's live hits come to. Counted once, and then kept up to date hit by hit."""
+        tally = self._tallies.get(alert.alert_id)
+        if tally is None:
+            tally = self._tallies[alert.alert_id] = Tally(self._live[alert.alert_id].values())
+        return tally
 
     def holder(self, anchor: str) -> RiskAlertHit | None:
         return self._anchors.get(anchor)
@@ -213,6 +222,7 @@ class Cases:
     def touch(self, alert_id: str) -> RiskAlert:
         """An alert that the change rests on: it is locked, and must be as it was read, when that is written."""
         alert = self._alerts[alert_id]
+        refuse_damaged(alert)
         if alert.alert_id not in self._opened:
             self._was.setdefault(alert_id, tuple(getattr(alert, name) for name in _WATCHED))
         return alert
@@ -241,14 +251,19 @@ class Cases:
 
     def retire(self, row: RiskAlertHit, to: HitState) -> None:
         """Takes a hit out of the living."""
-        self._live[row.alert_id].remove(row)
+        del self._live[row.alert_id][id(row)]
+        if row.alert_id in self._tallies:
+            self._tallies[row.alert_id].take(row)
         self._retired[to].append(row.pk)
         row.state, row.live_key = to, None
 
     def add(self, row: RiskAlertHit) -> None:
         """A new live hit."""
         self._found.append(row)
-        self._live[row.alert_id].append(row)
+        self._live[row.alert_id][id(row)] = row
+        if row.alert_id in self._tallies:
+            self._tallies[row.alert_id].add(row)
+        self._count(row)
         if row.anchor is not None:
             self._anchors[row.anchor] = row
 
@@ -257,6 +272,21 @@ class Cases:
     def write(self) -> None:
         """`write_all` of this one."""
         write_all([self])
+
+    def go_on(self) -> None:
+        """Call it after the commit: what was written is what is stored, and the next change begins from it.
+
+        That change looks whether it still holds, like the first one. Nothing is read again, so that a customer with
+        very many findings is read once and not once for each SLICE of them.
+        """
+        self.at = now()
+        self.effects = Effects()
+        self._was.clear()
+        self._dirty.clear()
+        self._opened.clear()
+        self._found.clear()
+        self._retired.clear()
+        self.taken_from = set()
 
 
 def write_all(changes: Sequence[Cases]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from config.base.fields import canonical_json
+from config.base.fields import Damaged, canonical_json
 from risk.alerts.models import HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score
 
@@ -34,8 +34,13 @@ def evidence_hashes(alerts: Sequence[RiskAlert]) -> dict[str, str]:
 def _said(hit: RiskAlertHit) -> str:
     return canonical_json([
         hit.rule_id, hit.rule_version, hit.evidence_key, hit.trade_id, hit.trade_version, hit.score,
-        list(hit.subtypes), hit.figures,
+        _stored(list(hit.subtypes), hit.subtypes), _stored(hit.figures, hit.figures),
     ])  # fmt: skip
+
+
+def _stored(value: Any, read: Any) -> Any:
+    """The value; of one that cannot be read its text, so that who judged without it hears when it is mended."""
+    return read.text if isinstance(read, Damaged) else value
 
 
 def _hash(score: int, said: Iterable[str]) -> str:

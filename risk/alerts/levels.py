@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -72,12 +72,17 @@ def level_of(standing: Standing, at: datetime) -> EscalationLevel:
 
 
 def raise_level(
-    alert: RiskAlert, *, rules: Iterable[str], at: datetime, confirmed: Collection[str] | None = None
+    alert: RiskAlert,
+    *,
+    rules: Iterable[str] | Mapping[str, int],
+    at: datetime,
+    confirmed: Collection[str] | None = None,
 ) -> tuple[str, ...]:
     """Sets the level of a locked or new alert, if it is higher than it was; the names of the columns to save.
 
-    rules: of every live hit, one each. confirmed: the rules of the customer's other alerts that were confirmed within
-    CONFIRMED_WITHIN, where the caller has read them. Empty: nothing rose. At most one query, none for low alerts.
+    rules: of every live hit, one each, or how many of each. confirmed: the rules of the customer's other alerts that
+    were confirmed within CONFIRMED_WITHIN, where the caller has read them. Empty: nothing rose. At most one query, none
+    for low alerts.
     The caller saves, then calls `record_level`, then tells of it.
     """
     if alert.alert_type in NEVER_ESCALATED or alert.escalation_level == EscalationLevel.LEVEL_2:

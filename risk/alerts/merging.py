@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from risk.alerts.effects import Effects
 from risk.alerts.levels import raise_level, tell_level
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
+from risk.alerts.tally import Tally, pattern_of
 from risk.calendar.selectors import WorkCalendar
 from risk.feed.events import alert_event, update_event
 from risk.rules.hit import DATA_QUALITY, Hit
@@ -119,7 +120,7 @@ def place(cases: Cases, hit: Hit, earlier: RiskAlertHit | None, trace_id: str) -
 
 def recount(
     alert: RiskAlert,
-    hits: Sequence[RiskAlertHit],
+    hits: Tally,
     effects: Effects,
     *,
     trace_id: str,
@@ -127,8 +128,8 @@ def recount(
     confirmed: Collection[str] | None = None,
     calendar_for: Callable[[RiskAlert], WorkCalendar] | None = None,
 ) -> set[str]:
-    """Recounts an open alert from its live hits, in the order in which they were found, and tells of it. The score only
-    rises. The names of the columns to save.
+    """Recounts an open alert from what its live hits come to, and tells of it. The score only rises. The names of the
+    columns to save. Its cost does not grow with the hits.
 
     Told as an `alert` when a subtype was added, the band rose or a level was reached, as an `update` otherwise. A
     higher band has shorter limits (1 query for the holidays, unless calendar_for knows them). confirmed: as
@@ -136,26 +137,21 @@ def recount(
     """
     pattern = alert.alert_type == AlertType.PATTERN
     # An advisor's day always has the score of its findings: further patterns do not add up.
-    counted = (
-        max((hit.score for hit in hits), default=0)
-        if pattern
-        else alert_score((hit.rule_id, hit.score) for hit in hits)
-    )
-    score = max(alert.score, counted)
-    subtypes = _appended(alert.subtypes, [subtype for hit in hits for subtype in hit.subtypes])
+    score = max(alert.score, hits.highest if pattern else hits.score)
+    rules = hits.rules
+    subtypes = _appended(alert.subtypes, hits.subtypes)
     rose = band(score) != band(alert.score)
     news = len(subtypes) > len(alert.subtypes) or rose
     alert.score = score
     alert.subtypes = subtypes
-    alert.rule_ids = _appended(alert.rule_ids, [hit.rule_id for hit in hits])
-    alert.hit_count = len(hits)
+    alert.rule_ids = _appended(alert.rule_ids, list(rules))
+    alert.hit_count = hits.hits
     if pattern:
-        alert.payload = {**alert.payload, "patterns": _appended([], [pattern_of(hit.figures) for hit in hits])}
+        alert.payload = {**alert.payload, "patterns": hits.patterns}
     alert.version += 1
     alert.updated_at = now()
     limits = set_deadlines(alert, calendar=calendar_for(alert) if calendar_for is not None else None) if rose else ()
     # A hit that is gone raises nothing: what time raises, the sweep finds.
-    rules = [hit.rule_id for hit in hits]
     raised = raise_level(alert, rules=rules, at=alert.updated_at, confirmed=confirmed) if told else ()
     tell_level(effects, alert, raised, trace_id=trace_id)
     effects.tell(alert_event(alert, trace_id=trace_id) if (news and told) or raised else update_event(alert))
@@ -166,7 +162,7 @@ def rescore(alert: RiskAlert, *, trace_id: str, told: bool = True) -> None:
     """`recount` of a locked, open alert, read and written here. Call it inside the transaction of the change."""
     hits = list(RiskAlertHit.objects.filter(alert=alert, live_key__isnull=False).order_by("detected_at", "id"))
     effects = Effects()
-    alert.save(update_fields=recount(alert, hits, effects, trace_id=trace_id, told=told))
+    alert.save(update_fields=recount(alert, Tally(hits), effects, trace_id=trace_id, told=told))
     effects.write()
 
 
@@ -220,11 +216,6 @@ def _payload_of(hit: Hit, pattern: bool) -> dict[str, Any]:
         return {"actor_type": "customer", "actor_id": hit.customer_id}
     about = {"actor_type": "agent", "actor_id": hit.advisor_id}
     return {**about, "patterns": [pattern_of(hit.figures)]} if pattern else about
-
-
-def pattern_of(figures: Mapping[str, Any]) -> str:
-    """Which pattern of conduct a RISK-008 finding is."""
-    return str(figures.get("pattern", ""))
 
 
 def _appended(old: list[str], new: list[str] | tuple[str, ...]) -> list[str]:

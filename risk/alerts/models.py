@@ -8,7 +8,7 @@ from django.db.models.functions import Coalesce, Left
 from django.utils.translation import gettext_lazy as _
 
 from config.base.clock import now
-from config.base.fields import CanonicalJSONField, IdField
+from config.base.fields import CanonicalJSONField, IdField, json_object, texts
 from config.base.ids import new_id
 
 
@@ -101,13 +101,13 @@ class RiskAlert(models.Model):
     advisor_id = IdField(_("advisor"), blank=True, default="")
     merge_slot = IdField(max_length=72, null=True, blank=True, editable=False)
     score = models.PositiveSmallIntegerField(_("score"))
-    subtypes = CanonicalJSONField(_("subtypes"), default=list)
-    rule_ids = CanonicalJSONField(_("rules"), default=list)
+    subtypes = CanonicalJSONField(_("subtypes"), default=list, kind=texts)
+    rule_ids = CanonicalJSONField(_("rules"), default=list, kind=texts)
     hit_count = models.PositiveIntegerField(_("hits"), default=1)
     escalation_level = models.CharField(
         _("level"), max_length=8, choices=EscalationLevel, default=EscalationLevel.NONE, blank=True
     )
-    payload = CanonicalJSONField(_("payload"), default=dict)
+    payload = CanonicalJSONField(_("payload"), default=dict, kind=json_object)
     trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
     assignee = models.ForeignKey(
         settings.AUTH_USER_MODEL, verbose_name=_("assignee"), null=True, blank=True,
@@ -299,8 +299,8 @@ class RiskAlertHit(models.Model):
     trade_version = models.PositiveIntegerField(_("trade version"))
     occurred_at = models.DateTimeField(_("traded"))
     score = models.PositiveSmallIntegerField(_("score"))
-    subtypes = CanonicalJSONField(_("subtypes"), default=list)
-    figures = CanonicalJSONField(_("figures"), default=dict)
+    subtypes = CanonicalJSONField(_("subtypes"), default=list, kind=texts)
+    figures = CanonicalJSONField(_("figures"), default=dict, kind=json_object)
     trace_id = models.CharField(_("trace"), max_length=32, blank=True, default="")
     detected_at = models.DateTimeField(_("detected"), default=now)
 

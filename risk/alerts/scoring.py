@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 FURTHER_RULE = 5  # points for each further rule ...
 FURTHER_RULE_FROM = 40  # ... that scores at least so much
@@ -29,6 +29,11 @@ def alert_score(hits: Iterable[tuple[str, int]]) -> int:
         if rule_id in best:
             repeats += 1
         best[rule_id] = max(best.get(rule_id, 0), score)
+    return score_of(best, repeats=repeats)
+
+
+def score_of(best: Mapping[str, int], *, repeats: int) -> int:
+    """The same from the highest score of each rule, and how many findings there are beyond one of each."""
     if not best:
         return 0
     ranked = sorted(best.values(), reverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -10,17 +11,19 @@ from itertools import count
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from config.base.db import retry_conflicts
+from config.base.db import LONGEST_SECONDS, retry_conflicts
 from config.base.fields import canonical_json
 from guard.audit.models import Decision, EventType
 from guard.audit.services import observe
 from memory.core.importer import mark
 from risk.alerts.cases import Cases, cases_query, holders_of
+from risk.alerts.damage import refuse_damaged
 from risk.alerts.effects import Effects
 from risk.alerts.hints import hint
 from risk.alerts.levels import tell_level
-from risk.alerts.merging import ADVISOR_RULES, anchor_of, merge_slot_of, pattern_of, place, recount
+from risk.alerts.merging import ADVISOR_RULES, anchor_of, merge_slot_of, place, recount
 from risk.alerts.models import DISPOSED, HitState, RiskAlert, RiskAlertHit
+from risk.alerts.tally import pattern_of
 from risk.feed.events import alert_event, update_event
 from risk.rules.hit import DATA_QUALITY, FinalTrade, Hit
 
@@ -64,6 +67,19 @@ class Worked:
     left: int
 
 
+@dataclass
+class Plan:
+    """What has to be done: `gone` first, then `new`; what a transaction deals with is taken out. stored: the live hits
+    as they were read, by rule and evidence key. spent: a transaction was begun with it, so that whatever becomes of
+    that, nobody begins with it again."""
+
+    cases: Cases
+    stored: Mapping[tuple[str, str], RiskAlertHit]
+    gone: deque[RiskAlertHit]
+    new: deque[Hit]
+    spent: bool = False
+
+
 @dataclass(frozen=True)
 class Settlement:
     """What is to be true of one subject. about: which hits are its, as a filter takes it. own: of its live hits those
@@ -84,8 +100,10 @@ class Settlement:
         return RiskAlertHit.objects.filter(tenant=self.tenant, **self.about)
 
     def changes(self, live: Iterable[RiskAlertHit]) -> int:
-        """How many things have to be done."""
+        """How many things have to be done. Errors: ALERT_DAMAGED for a finding that cannot be compared."""
         stored = {(row.rule_id, row.evidence_key): row for row in live if self.own(row)}
+        for row in stored.values():
+            refuse_damaged(row)
         gone = sum(1 for key in stored if key not in self.wanted)
         return gone + sum(
             1 for key, hit in self.wanted.items() if key not in stored or not same_finding(stored[key], hit)
@@ -107,22 +125,40 @@ class Settlement:
     def evidence(self) -> set[str]:
         return {hit.evidence_key for hit in self.wanted.values()}
 
-    def run(self, *, live: Q) -> tuple[SettleResult, Sequence[RiskAlertHit]]:
+    def run(
+        self, *, live: Q, longest: float = LONGEST_SECONDS, alive: Callable[[], object] = lambda: None
+    ) -> tuple[SettleResult, Sequence[RiskAlertHit]]:
         """Reads, works out and writes until nothing is left, and sets the hints. live: which live hits to read; they
-        are given back as they then stand."""
+        are given back as they then stand.
+
+        What was read is good for every transaction of it, as long as nobody else writes: each looks whether it is.
+        longest: as `retry_conflicts` takes it. alive: called after each transaction that is not the last.
+        """
         result = SettleResult()
         attempts = count()
+        plan: Plan | None = None
         while True:
-            done = retry_conflicts(lambda: self._change(live, next(attempts)), also=(IntegrityError,))
+            begun, plan = plan, None  # whoever fails with it reads again
+
+            def change(begun: Plan | None = begun) -> tuple[Plan, Worked]:
+                attempt = next(attempts)
+                at_hand = begun if begun is not None and not begun.spent else self._read(live, attempt)
+                at_hand.spent = True
+                return at_hand, self._change(at_hand)
+
+            plan, done = retry_conflicts(change, also=(IntegrityError,), longest=longest)
             result += done.result
             if done.told:
                 transaction.on_commit(partial(hint, self.tenant, done.told), robust=True)
             if not done.left:
                 result.unchanged = len(self.wanted) - result.new - result.revised
                 return result, done.cases.live()
+            plan.spent = False
+            plan.cases.go_on()
+            alive()
 
-    def _change(self, live: Q, attempt: int) -> Worked:
-        """One transaction's worth."""
+    def _read(self, live: Q, attempt: int) -> Plan:
+        """What there is, and what has to be done."""
         rows = cases_query(self.subject, anchors=self.anchors, evidence=self.evidence, slots=self.slots, live=live)
         cases = Cases(self.tenant, rows)
         if attempt:
@@ -132,7 +168,12 @@ class Settlement:
             # may be somebody else's now.
             if keys := self.unknown(cases.live()):
                 cases.meet(holders_of(self.tenant, keys, but=self.subject))
-        worked = self.work_out(cases)
+        return self._plan(cases)
+
+    def _change(self, plan: Plan) -> Worked:
+        """One transaction's worth."""
+        cases = plan.cases
+        worked = self._work_out(plan)
         if worked.result.changed:
             with transaction.atomic():
                 cases.write()
@@ -143,20 +184,33 @@ class Settlement:
         return worked
 
     def work_out(self, cases: Cases) -> Worked:
-        """Decides everything, in memory. cases: the subject's, as they were just read."""
+        """Decides everything, in memory: the first transaction's worth. cases: the subject's, as just read."""
+        return self._work_out(self._plan(cases))
+
+    def _plan(self, cases: Cases) -> Plan:
         stored = {(row.rule_id, row.evidence_key): row for row in cases.live() if self.own(row)}
-        gone = [row for key, row in stored.items() if key not in self.wanted]
-        new = [hit for key, hit in self.wanted.items() if key not in stored or not same_finding(stored[key], hit)]
-        worked = Worked(cases, SettleResult(), [], max(0, len(gone) + len(new) - SLICE))
+        return Plan(
+            cases,
+            stored,
+            deque(row for key, row in stored.items() if key not in self.wanted),
+            deque(hit for key, hit in self.wanted.items() if key not in stored or not same_finding(stored[key], hit)),
+        )
+
+    def _work_out(self, plan: Plan) -> Worked:
+        cases, room = plan.cases, SLICE
+        worked = Worked(cases, SettleResult(), [], 0)
         # First, so that a corrected trade is counted as itself and not as a repeat of its old version.
-        for row in gone[:SLICE]:
+        while plan.gone and room:
+            row, room = plan.gone.popleft(), room - 1
             _retire(cases, row, _why_gone(row, self.final_trades), self.trace_id, worked.result)
-        for hit in new[: max(0, SLICE - len(gone))]:
-            earlier = stored.get((hit.rule_id, hit.evidence_key))
+        while plan.new and room:
+            hit, room = plan.new.popleft(), room - 1
+            earlier = plan.stored.get((hit.rule_id, hit.evidence_key))
             other = cases.take(hit.rule_id, hit.evidence_key, hit.trade_id) if earlier is None else None
             if other is not None:
                 _retire(cases, other, _why_gone(other, self.final_trades), self.trace_id, worked.result)
             worked.told.append((hit, _record(cases, hit, earlier, self.trace_id, worked.result)))
+        worked.left = len(plan.gone) + len(plan.new)
         return worked
 
 
@@ -196,7 +250,7 @@ def _retire(cases: Cases, row: RiskAlertHit, to: HitState, trace_id: str, result
     if alert.status not in DISPOSED:
         columns = recount(
             alert,
-            cases.live_of(alert),
+            cases.tally_of(alert),
             cases.effects,
             trace_id=trace_id,
             told=False,
@@ -262,7 +316,7 @@ def _record(cases: Cases, hit: Hit, earlier: RiskAlertHit | None, trace_id: str,
     else:
         columns = recount(
             alert,
-            cases.live_of(alert),
+            cases.tally_of(alert),
             effects,
             trace_id=trace_id,
             confirmed=cases.confirmed_rules(alert),

@@ -12,7 +12,8 @@ from functools import partial
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from config.base.db import retry_conflicts
+from config.base.db import LONGEST_SECONDS, retry_conflicts
+from config.base.errors import DomainError
 from config.base.trace import current_trace_id
 from risk.alerts.cases import Cases, Changed, LazyCalendar, cases_query, holders_of, write_all
 from risk.alerts.deadlines import OPEN
@@ -84,10 +85,12 @@ def settle_customers(
     findings: Sequence[Findings],
     rule_ids: Collection[str] | None = None,
     alive: Callable[[], object] = lambda: None,
+    longest: float = LONGEST_SECONDS,
 ) -> dict[str, SettleResult | Exception]:
     """As `settle_customer` of each, with the same end: what became of each, by customer; an error, where it failed.
 
-    alive: called between transactions, for whoever holds a claim.
+    alive: called between transactions, for whoever holds a claim. longest: as `retry_conflicts` takes it, for one who
+    is settled alone.
 
     1. Customers of whom nothing changed cost nothing.
     2. The others go together, SLICE changes at a time: read in one query, each worked out by itself, written in one
@@ -104,7 +107,7 @@ def settle_customers(
         nonlocal size
         if together:
             alive()
-            done.update(_settle_together(tenant, together, alive))
+            done.update(_settle_together(tenant, together, alive, longest))
             together.clear()
             size = 0
 
@@ -112,8 +115,8 @@ def settle_customers(
         try:
             settlement = _of_customer(tenant, found, rule_ids, None)
             changes = settlement.changes(found.live)
-        except Exception as error:
-            logger.exception("findings of one customer do not belong in a settlement")
+        except Exception as error:  # noqa: BLE001 - logged, and counted as failed
+            _log(error, "findings of one customer do not belong in a settlement")
             done[found.customer_id] = error
             continue
         # 1
@@ -130,7 +133,7 @@ def settle_customers(
 
 
 def _settle_together(
-    tenant: str, settlements: Sequence[Settlement], alive: Callable[[], object]
+    tenant: str, settlements: Sequence[Settlement], alive: Callable[[], object], longest: float
 ) -> dict[str, SettleResult | Exception]:
     if len(settlements) > 1:
         try:
@@ -147,11 +150,19 @@ def _settle_together(
     for one in settlements:
         alive()
         try:
-            done[one.customer_id] = one.run(live=Q(state=HitState.LIVE))[0]
-        except Exception as error:
-            logger.exception("one customer's findings could not be settled")
+            done[one.customer_id] = one.run(live=Q(state=HitState.LIVE), longest=longest, alive=alive)[0]
+        except Exception as error:  # noqa: BLE001 - logged, and counted as failed
+            _log(error, "one customer's findings could not be settled")
             done[one.customer_id] = error
     return done
+
+
+def _log(error: Exception, what: str) -> None:
+    """Called where it was caught. What is damaged is no fault of the code: its columns say more than a traceback."""
+    if isinstance(error, DomainError):
+        logger.error("one customer is not judged: %s", error.detail)
+    else:
+        logger.exception(what)
 
 
 def _write_together(

@@ -22,6 +22,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q
 
 from config.base.clock import business_date, now, rfc3339
+from config.base.db import retry_conflicts
 from config.base.errors import DomainError
 from config.base.ids import check_id, new_id
 from config.base.trace import is_trace_id, traced
@@ -31,9 +32,9 @@ from guard.audit.models import AuditLog, Decision, EventType
 from guard.audit.selectors import advisors_heard_of, conduct_span
 from guard.audit.services import observe, record
 from memory.erasure.tombstones import erased_among
-from risk.alerts.merging import pattern_of
 from risk.alerts.models import RiskAlertHit
 from risk.alerts.services import settle_advisor
+from risk.alerts.tally import pattern_of
 from risk.calendar.selectors import WorkCalendar, work_calendar
 from risk.conduct.following import PATIENCE, collect, look_again, mark
 from risk.conduct.models import ConductChange, TradeRequest
@@ -47,6 +48,7 @@ from risk.rules.shadow import shadow_advisor
 
 logger = logging.getLogger(__name__)
 
+LOCK_SECONDS = 20.0  # after which no lock is asked for again
 CLAIM_SECONDS = 60  # renewed while the scanner lives; a dead one's advisors wait so long
 TICK_ADVISORS = 200  # the most that one tick of the beat takes on
 SPAN_DAYS = 31  # judged at once
@@ -261,7 +263,8 @@ def _take(tenant: str, advisor_id: str) -> _Claim | None:
     token, moment = new_id(), now()
     of_advisor = ConductChange.objects.filter(tenant=tenant, advisor_id=advisor_id)
     free = of_advisor.filter(Q(claimed_until=None) | Q(claimed_until__lt=moment))
-    free.update(claim=token, claimed_until=moment + timedelta(seconds=CLAIM_SECONDS))
+    until = moment + timedelta(seconds=CLAIM_SECONDS)
+    retry_conflicts(lambda: free.update(claim=token, claimed_until=until), longest=LOCK_SECONDS)
     ours: list[tuple[int, datetime, datetime]] = []
     foreign = False
     for row in of_advisor:
@@ -270,30 +273,36 @@ def _take(tenant: str, advisor_id: str) -> _Claim | None:
         elif row.claim is not None and row.claimed_until is not None and row.claimed_until >= moment:
             foreign = True
     if foreign:
-        of_advisor.filter(claim=token).update(claim=None, claimed_until=None)
+        given_back = of_advisor.filter(claim=token)
+        retry_conflicts(lambda: given_back.update(claim=None, claimed_until=None), longest=LOCK_SECONDS)
         return None
     return _Claim(tenant, advisor_id, token, ours) if ours else None
 
 
 def _renew(claim: _Claim) -> None:
     ours = ConductChange.objects.filter(id__in=[row[0] for row in claim.rows], claim=claim.token)
-    ours.update(claimed_until=now() + timedelta(seconds=CLAIM_SECONDS))
+    until = now() + timedelta(seconds=CLAIM_SECONDS)
+    retry_conflicts(lambda: ours.update(claimed_until=until), longest=LOCK_SECONDS)
 
 
 def _release(claim: _Claim) -> bool:
     """Step 5. Whether the advisor was marked again."""
-    with transaction.atomic():
-        ids = [row[0] for row in claim.rows]
-        deleted, _kinds = ConductChange.objects.filter(id__in=ids, claim=claim.token).delete()
-        if deleted == len(ids):
-            return False
-        mark(
-            tenant=claim.tenant,
-            advisor_id=claim.advisor_id,
-            since=min(row[1] for row in claim.rows),
-            until=max(row[2] for row in claim.rows),
-        )
-        return True
+
+    def work() -> bool:
+        with transaction.atomic():
+            ids = [row[0] for row in claim.rows]
+            deleted, _kinds = ConductChange.objects.filter(id__in=ids, claim=claim.token).delete()
+            if deleted == len(ids):
+                return False
+            mark(
+                tenant=claim.tenant,
+                advisor_id=claim.advisor_id,
+                since=min(row[1] for row in claim.rows),
+                until=max(row[2] for row in claim.rows),
+            )
+            return True
+
+    return retry_conflicts(work, longest=LOCK_SECONDS)
 
 
 # --- one advisor --------------------------------------------------------------------------------------------------

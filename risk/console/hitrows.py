@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext
+
 from guard.access.masking import mask
+from risk.alerts.damage import is_damaged
 from risk.alerts.models import AlertLook, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
 from risk.console.conduct import PATTERNS
@@ -63,6 +66,8 @@ def hit_rows(
 
 def words_of(hit: RiskAlertHit) -> str:
     """The pattern of an advisor's conduct, the subtypes of anything else."""
+    if is_damaged(hit):
+        return gettext("what is stored of it cannot be read")
     pattern = PATTERNS.get(str(hit.figures.get("pattern"))) if isinstance(hit.figures, dict) else None
     return str(pattern) if pattern else subtype_words(hit.subtypes)
 

@@ -28,7 +28,7 @@ from risk.console.sight import Sight
 from risk.console.subjects import masked_name, subject_of
 from risk.console.timeline import Timeline, timeline_of
 from risk.console.traderows import TradeRow, trade_rows
-from risk.console.words import subtype_words
+from risk.console.words import damage_words, subtype_words
 
 __all__ = ["AlertPage", "alert_page", "masked_name", "subject_of"]
 
@@ -54,6 +54,7 @@ class AlertPage:
     alert: RiskAlert
     band: str
     words: str
+    damage: str  # that something of it cannot be read
     subject: str  # the customer masked; of advisors' conduct, the advisor
     reasons: Sequence[Reason]
     proposed_text: str
@@ -118,6 +119,7 @@ def alert_page(alert: RiskAlert, sight: Sight, *, person: Any = None, clear: boo
         alert=alert,
         band=band(alert.score),
         words=subtype_words(alert.subtypes),
+        damage=damage_words(alert, *hits),
         subject=subject_of(alert),
         reasons=reasons_of(alert, timeline.actions, rows, written),
         proposed_text=written(alert.proposed_text),

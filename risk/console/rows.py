@@ -24,7 +24,7 @@ from risk.console.filters import COLUMNS
 from risk.console.queue import Page
 from risk.console.sentences import sentence
 from risk.console.subjects import subject_of
-from risk.console.words import subtype_words
+from risk.console.words import damage_words, subtype_words
 
 SOON = timedelta(hours=2)  # the workbench's "due soon"
 
@@ -64,7 +64,7 @@ def row_of(alert: RiskAlert, beside: Beside) -> dict[str, Any]:
         "band": band(alert.score),
         "band_label": BANDS[band(alert.score)][2],
         "words": subtype_words(alert.subtypes) or alert.get_alert_type_display(),
-        "sentence": sentence(hit) if hit else "",
+        "sentence": damage_words(alert, hit) or (sentence(hit) if hit else ""),
         "subject": subject_of(alert),
         "advisor": alert.advisor_id,
         "channel": beside.channels.get(alert.pk, ""),

@@ -6,6 +6,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from risk.alerts.damage import is_damaged
+from risk.alerts.models import RiskAlert, RiskAlertHit
+
 SUBTYPES: dict[str, Promise] = {
     "suitability_mismatch": _("product above the customer's risk tolerance"),
     "suitability_lowest": _("sale to the lowest risk class"),
@@ -86,6 +89,13 @@ ACTIONS: dict[str, Promise] = {
     "hit_withdrawn": _("hit withdrawn: its condition no longer holds"),
     "hit_cancelled": _("hit marked: its trade was cancelled"),
 }
+
+
+def damage_words(alert: RiskAlert, *hits: RiskAlertHit | None) -> str:
+    """What stands where something stored of an alert, or of one of these hits, cannot be read; else ''."""
+    if not is_damaged(alert) and not any(is_damaged(hit) for hit in hits if hit is not None):
+        return ""
+    return gettext("Something that is stored of this alert cannot be read. Operators are told; the rest is shown.")
 
 
 def subtype_words(codes: list[str]) -> str:

@@ -29,6 +29,7 @@ from guard.audit.models import ActorType, Decision, EventType
 from guard.audit.services import observe
 from memory.core.models import CoreChange
 from memory.core.selectors import customers_facts, known_customer_ids
+from risk.alerts.damage import is_damaged
 from risk.alerts.models import AlertStatus, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import band
 from risk.conduct.trying import advisors_of_past, conduct_findings
@@ -48,6 +49,7 @@ SAMPLED = 20  # new hits that it names
 DAYS = 90  # over which alerts a day are counted
 AIM = 25  # alerts a day and officer that a version should not go beyond
 CONFIRMED, FALSE_POSITIVE, CLOSED, OPEN = "confirmed", "false_positive", "closed", "open"
+_GONE = (HitState.SUPERSEDED, HitState.WITHDRAWN, HitState.CANCELLED)
 Progress = Callable[[int, int], None]
 
 
@@ -69,6 +71,7 @@ class Report:
     kept_by_others: alerts that lose all findings of these rules and keep some of others. rescored, other_band: hits
     kept with another score, or in another band. waiting: customers whose newest facts no scan has judged yet, so that
     what is stored may be old. failed: customers or advisors that could not be evaluated.
+    left_out: stored rows that cannot be read, whose findings are not compared.
     alerts_a_day: of these rules, by customer and business day over the last DAYS days, now and with the version.
     """
 
@@ -77,6 +80,7 @@ class Report:
     figures: dict[str, Any]
     judged: int = 0
     failed: int = 0
+    left_out: int = 0
     waiting: int = 0
     hits: dict[str, dict[str, int]] = field(
         default_factory=lambda: {name: {"kept": 0, "lost": 0} for name in (CONFIRMED, FALSE_POSITIVE, CLOSED, OPEN)}
@@ -116,6 +120,7 @@ class Report:
             "figures": self.figures,
             "judged": self.judged,
             "failed": self.failed,
+            "left_out": self.left_out,
             "waiting": self.waiting,
             "hits": self.hits,
             "confirmed": {
@@ -235,7 +240,13 @@ class _Run:
         """names: the customers (advisors) that were judged. hits: all that the version finds of them."""
         self._report.judged += len(names)
         found = {(hit.rule_id, hit.evidence_key): hit for hit in hits}
-        stored = list(self._stored(names))
+        stored = []
+        for row in self._stored(names):
+            if is_damaged(row) or is_damaged(row.alert):
+                self._report.left_out += 1
+                found.pop((row.rule_id, row.evidence_key), None)
+            else:
+                stored.append(row)
         judged = judged_with(stored)
         for row in stored:
             hit = found.pop((row.rule_id, row.evidence_key), None)
@@ -274,7 +285,7 @@ class _Run:
             setattr(self._report, count, getattr(self._report, count) + 1)
 
     def _stored(self, names: Sequence[str]) -> Iterable[RiskAlertHit]:
-        rows = RiskAlertHit.objects.filter(tenant=self._tenant, state=HitState.LIVE, rule_id__in=self._rules)
+        rows = RiskAlertHit.objects.filter(tenant=self._tenant, rule_id__in=self._rules).exclude(state__in=_GONE)
         rows = rows.filter(**{f"{self._subject}__in": list(names)})
         if self._since is not None:
             rows = rows.filter(occurred_at__gte=self._since)

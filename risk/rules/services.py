@@ -23,13 +23,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
 from config.base.clock import now
 from config.base.collecting import without_collecting
+from config.base.db import is_lock_conflict, retry_conflicts
 from config.base.ids import check_id, new_id
 from config.base.trace import traced
 from guard.audit.models import Decision, EventType
@@ -45,9 +47,12 @@ from risk.rules.shadow import shadow_customer
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CHUNK = 50  # customers claimed and read at once
 TRADES_AT_ONCE = 20_000  # read at once, as far as the chunk before tells: long histories go in smaller chunks
 CLAIM_SECONDS = 30  # renewed while the scanner lives; a dead one's customers wait so long
+LOCK_SECONDS = 20.0  # after which no lock is asked for again; an activation marks everybody in one transaction
 TICK_CUSTOMERS = 2000  # the most that one tick of the beat takes on
 
 
@@ -105,14 +110,14 @@ def scan(
     if everything:
         mark_everybody(tenant=tenant)
     elif wanted is not None and tenant is not None:
-        mark(tenant=tenant, customer_ids=wanted)
+        _patiently(lambda: mark(tenant=tenant, customer_ids=wanted))
     by_tenant: dict[str, ScanReport] = defaultdict(ScanReport)
     total = ScanReport()
     tokens: list[str] = []
     deadline = time.monotonic() + patience
     size = CHUNK
     while limit is None or total.customers + len(total.failed) < limit:
-        claim = _claim(tenant, wanted, size if limit is None else min(size, limit - total.customers))
+        claim = _claim_if_free(tenant, wanted, size if limit is None else min(size, limit - total.customers))
         if claim is None:
             if not patience:
                 break
@@ -136,7 +141,8 @@ def scan(
 def mark_everybody(*, tenant: str | None = None) -> None:
     """Every customer of the tenant (default: of all) is to be evaluated again, after those whose facts changed."""
     for name in [tenant] if tenant is not None else known_tenants():
-        mark(tenant=name, customer_ids=known_customer_ids(tenant=name), priority=1)
+        ids = known_customer_ids(tenant=name)
+        _patiently(lambda: mark(tenant=name, customer_ids=ids, priority=1))  # noqa: B023 - runs at once
 
 
 def together(reports: Iterable[ScanReport]) -> ScanReport:
@@ -200,6 +206,23 @@ def _held_by_others(tenant: str | None, wanted: Sequence[str] | None, tokens: Se
     return rows.values("tenant", "customer_id").distinct().count()
 
 
+def _patiently(work: Callable[[], T]) -> T:
+    """`work`, one statement or transaction, again where another transaction has its rows. Errors: as
+    `retry_conflicts`."""
+    return retry_conflicts(work, longest=LOCK_SECONDS)
+
+
+def _claim_if_free(tenant: str | None, wanted: Sequence[str] | None, size: int) -> _Claim | None:
+    """`_claim`; None also where another transaction has held the rows for longer than LOCK_SECONDS: they wait."""
+    try:
+        return _claim(tenant, wanted, size)
+    except OperationalError as error:
+        if not is_lock_conflict(error) or connection.in_atomic_block:
+            raise
+        logger.warning("no customers could be claimed: another transaction holds their rows")
+        return None
+
+
 def _claim(tenant: str | None, wanted: Sequence[str] | None, size: int) -> _Claim | None:
     """Step 1. None when nothing waits: one query."""
     passed: set[tuple[str, str]] = set()
@@ -228,7 +251,7 @@ def _take(names: Sequence[tuple[str, str]]) -> _Claim:
     for tenant, ids in by_tenant.items():
         all_rows = CoreChange.objects.filter(tenant=tenant, customer_id__in=ids)
         free = all_rows.filter(Q(claimed_until=None) | Q(claimed_until__lt=moment))
-        free.update(claim=token, claimed_until=until)
+        _patiently(partial(free.update, claim=token, claimed_until=until))
         taken: dict[str, list[int]] = defaultdict(list)
         foreign: set[str] = set()
         for row_id, customer_id, holder, held_until in all_rows.values_list(
@@ -240,7 +263,7 @@ def _take(names: Sequence[tuple[str, str]]) -> _Claim:
                 foreign.add(customer_id)
         if foreign:
             ours = CoreChange.objects.filter(tenant=tenant, customer_id__in=foreign, claim=token)
-            ours.update(claim=None, claimed_until=None)
+            _patiently(partial(ours.update, claim=None, claimed_until=None))
         # As they were asked for: changes before re-scans, the oldest first.
         rows.update(
             {(tenant, name): taken[name] for name in ids if name in taken and name not in foreign},
@@ -281,7 +304,7 @@ def _scan_chunk(
             continue
         of_customer = live.get(customer_id, [])
         findings.append(Findings(customer_id, found.hits, found.final_trades, trace_id, of_customer))
-    settled = settle_customers(tenant=tenant, findings=findings, rule_ids=rule_ids, alive=alive)
+    settled = settle_customers(tenant=tenant, findings=findings, rule_ids=rule_ids, alive=alive, longest=LOCK_SECONDS)
     done: list[str] = []
     for customer_id in ids:
         if isinstance(settled.get(customer_id), SettleResult):
@@ -305,7 +328,13 @@ def _renew(claim: _Claim) -> None:
     """Rows that somebody else has taken over meanwhile stay theirs: `_release` finds that out."""
     row_ids = [row_id for found in claim.rows.values() for row_id in found]
     ours = CoreChange.objects.filter(id__in=row_ids, claim=claim.token)
-    ours.update(claimed_until=now() + timedelta(seconds=CLAIM_SECONDS))
+    try:
+        _patiently(lambda: ours.update(claimed_until=now() + timedelta(seconds=CLAIM_SECONDS)))
+    except OperationalError as error:
+        # Whoever takes them over meanwhile judges them anew, and `_release` finds that out.
+        if not is_lock_conflict(error) or connection.in_atomic_block:
+            raise
+        logger.warning("a claim could not be renewed: another transaction holds its rows")
 
 
 def _release(tenant: str, customer_ids: Sequence[str], claim: _Claim) -> None:
@@ -313,7 +342,18 @@ def _release(tenant: str, customer_ids: Sequence[str], claim: _Claim) -> None:
     row_ids = [row_id for customer_id in customer_ids for row_id in claim.rows[(tenant, customer_id)]]
     if not row_ids:
         return
-    with transaction.atomic():
-        deleted, _kinds = CoreChange.objects.filter(id__in=row_ids, claim=claim.token).delete()
-        if deleted < len(row_ids):
-            mark(tenant=tenant, customer_ids=customer_ids)
+
+    def work() -> None:
+        with transaction.atomic():
+            deleted, _kinds = CoreChange.objects.filter(id__in=row_ids, claim=claim.token).delete()
+            if deleted < len(row_ids):
+                mark(tenant=tenant, customer_ids=customer_ids)
+
+    try:
+        _patiently(work)
+    except OperationalError as error:
+        if not is_lock_conflict(error) or connection.in_atomic_block:
+            raise
+        # What was found is settled. The rows stay claimed until that ends; then they are judged again, which changes
+        # nothing.
+        logger.warning("a claim could not be given back: another transaction holds its rows")

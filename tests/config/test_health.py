@@ -36,7 +36,7 @@ def test_all_is_well(client: Client, own_redis_server: RedisServer) -> None:
     status, body = ready(client)
     assert (status, body["status"], body["reasons"]) == (200, "ready", [])
     assert set(body["checks"]) == {"database", "audit_triggers", "audit_rows", "redis", "worker_lag", "outbox_lag"} | {
-        "outbox_set_aside", "audit_seals", "audit_losses", "rule_figures", "notifications",
+        "outbox_set_aside", "audit_seals", "audit_losses", "rule_figures", "alert_rows", "notifications",
     }  # fmt: skip
     assert body["warnings"] == []
     assert client.get("/health/live").content == b"ok"

@@ -32,8 +32,8 @@ class Command(BaseCommand):
         "Runs a version of a rule, or figures that no version has yet, over past trades and compares it with the hits "
         "that are stored and what officers decided about their alerts. Writes nothing but a row of the audit log. "
         "Exit code: 0 no confirmed alert would be lost, 1 some would, 2 a wrong argument (a tenant in which there is "
-        "nobody to judge too), 3 some customers or advisors could not be evaluated, 4 it came to no end: the database "
-        "does not answer, or see the log."
+        "nobody to judge too), 3 some customers or advisors could not be evaluated, or "
+        "stored rows not be read, 4 it came to no end: the database does not answer, or see the log."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -91,6 +91,11 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(report.as_json()) if options["json"] else _told(report))
         if report.failed:
             self.stderr.write(f"{report.failed} customers or advisors could not be evaluated; see the log")
+        if report.left_out:
+            self.stderr.write(
+                f"{report.left_out} stored hits or their alerts cannot be read and were left out; see doctor"
+            )
+        if report.failed or report.left_out:
             sys.exit(3)
         if report.loses_confirmed:
             sys.exit(1)
