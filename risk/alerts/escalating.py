@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from config.base.clock import now
 from config.base.db import retry_conflicts
+from config.base.errors import DomainError
 from config.base.ids import check_id
 from config.base.trace import current_trace_id, traced
+from risk.alerts.damage import refuse_damaged
 from risk.alerts.deadlines import OPEN, fill
 from risk.alerts.levels import (
     CONFIRMED_WITHIN,
@@ -86,10 +88,12 @@ def _tried(work: Callable[[str, datetime], T], alert_id: str, at: datetime, resu
     try:
         with traced():
             return retry_conflicts(lambda: work(alert_id, at))
-    except DatabaseError:
+    except DomainError as error:
+        logger.error("the sweep leaves one alert as it is: %s", error.detail)
+    except Exception:
         logger.exception("the sweep failed at one alert; the next tries again")
-        result.failed += 1
-        return None
+    result.failed += 1
+    return None
 
 
 def _candidates(at: datetime, tenant: str | None) -> QuerySet[RiskAlert]:
@@ -121,6 +125,7 @@ def escalate_one(alert_id: str, at: datetime) -> str | None:
         alert = RiskAlert.objects.select_for_update().filter(pk=alert_id, status__in=OPEN).first()
         if alert is None:
             return None
+        refuse_damaged(alert)
         live = RiskAlertHit.objects.filter(alert=alert, state=HitState.LIVE).order_by()
         raised = raise_level(alert, rules=live.values_list("rule_id", flat=True), at=at)
         if not raised:

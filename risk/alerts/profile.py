@@ -18,6 +18,7 @@ from guard.access.services import Caller, authorize
 from memory.profiles.derived import is_active
 from memory.profiles.models import CustomerProfileL3
 from memory.profiles.services import MAX_FAULTS, Written, record_write_refusal, write_l3
+from risk.alerts.damage import refuse_damaged
 from risk.alerts.deadlines import OPEN
 from risk.alerts.models import AlertStatus, AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.alerts.scoring import alert_score, band
@@ -61,12 +62,13 @@ def write_after_alert(
     Idempotent: what stands there already is no new version. Two at once end with both.
 
     Errors: AUTH_403_SCOPE; ALERT_NOT_FOUND, also for an alert about an advisor or about data; NEEDS_CONFIRMED_ALERT;
-    INVALID_REQUEST that names the fields; those of `write_l3`. Costs 5 queries and, where something changed, those of
-    `write_l3`.
+    INVALID_REQUEST that names the fields; ALERT_DAMAGED for one of the customer's; those of `write_l3`. Costs 5 queries
+    and, where something changed, those of `write_l3`.
     """
     # Before the alert is looked up: whoever may not write is not told which alerts there are.
     may_write_after_alert(caller)
     alert = _about_customer(caller.tenant, alert_id)
+    refuse_damaged(alert)
     if (flags or restrictions) and alert.status != AlertStatus.CONFIRMED:
         said = f"the alert is {alert.status}: it moves the score only"
         raise DomainError("NEEDS_CONFIRMED_ALERT", said, status_now=alert.status)
@@ -141,6 +143,8 @@ def _standing(alert: RiskAlert) -> dict[str, Any]:
         .filter(alert_type__in=(AlertType.EVENT, AlertType.REPORT))
         .order_by("-opened_at", "-alert_id")[:_MAX_ALERTS]
     )
+    for row in counting:
+        refuse_damaged(row)  # its reasons would be missing from what is said of the customer
     internal: dict[str, Any] = {
         "open_alerts": sorted(row.alert_id for row in counting if row.status in OPEN),
         "reasons": sorted({subtype for row in counting for subtype in row.subtypes}),

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.db.models import Count, Q, QuerySet
 
 from config.base.errors import DomainError
+from config.base.fields import Damaged
 from config.base.keys import DEFAULT_TENANT
 from guard.access.models import StaffMember
 from memory.profiles.restrictions import Confirmed
@@ -125,6 +126,8 @@ def confirmed_alerts(tenant: str, customer_id: str) -> Confirmed:
 
 def may_be_told(alert_type: str, rule_ids: Iterable[str]) -> bool:
     """Whether what follows from an alert may leave risk: not where nothing but rules that nobody is told of made it."""
+    if isinstance(rule_ids, Damaged):
+        return False  # nobody knows what made it: fail closed
     rules = set(rule_ids)
     return alert_type == AlertType.EVENT and not (rules and rules <= UNTOLD_RULES)
 

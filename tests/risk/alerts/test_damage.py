@@ -14,12 +14,15 @@ from django.db import connection
 from django.test import Client
 
 from config import checks
+from config.base.clock import now
 from config.base.errors import DomainError
 from config.base.fields import DamagedObject
 from memory.core.models import CoreChange
 from risk.alerts import damage
+from risk.alerts.escalating import sweep
 from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import RiskAlert, RiskAlertHit
+from risk.alerts.selectors import confirmed_alerts
 from risk.rules.evaluating import evaluate_trade
 from risk.rules.services import scan
 from tests.memory.core.build import ASSESSMENT, CUSTOMER, TRADE, a_small_core, load
@@ -195,3 +198,23 @@ def test_a_damaged_value_is_saved_as_it_is_and_is_another_evidence(tmp_path: Pat
     with connection.cursor() as cursor:
         cursor.execute("SELECT figures FROM risk_alert_hit WHERE customer_id = 'c1'")
         assert cursor.fetchone() == ("{",)
+
+
+@each
+def test_the_sweep_goes_on(tmp_path: Path, table: str, column: str, value: str) -> None:
+    make_three(tmp_path)
+    RiskAlert.objects.update(score=95)
+    spoil(table, column, value)
+    result = sweep()
+    risen = RiskAlert.objects.exclude(escalation_level__in=["", "L9"]).values_list("customer_id", flat=True)
+    assert {"c2", "c3"} <= set(risen)
+    assert result.failed == (1 if table == "risk_alert" and column != "status" else 0)
+
+
+def test_what_follows_from_an_alert_of_unknown_rules_stays_with_risk(tmp_path: Path) -> None:
+    make_three(tmp_path)
+    RiskAlert.objects.update(status="confirmed", confirmed_at=now())
+    assert confirmed_alerts(tenant="default", customer_id="c1").told
+    spoil("risk_alert", "rule_ids", "{")
+    found = confirmed_alerts(tenant="default", customer_id="c1")
+    assert (found.there, found.told) == (True, False)
