@@ -415,7 +415,7 @@ FEED_SOCKETS = envint("FEED_SOCKETS", 10_000, low=1)
 
 # Where people reach the console: links in notifications. Unset: none.
 PUBLIC_URL = envaddress("PUBLIC_URL")
-# Keys that encrypt channels' secrets, newest first: `id:hex,id:hex`. Unset: derived from SECRET_KEY (and the fallbacks).
+# Keys that encrypt channels' secrets, newest first: `id:hex,id:hex`. Unset: derived from SECRET_KEY and fallbacks.
 NOTIFY_SECRET_KEYS = envkeys("NOTIFY_SECRET_KEYS")
 # Private, loopback and link-local networks that notifications may be sent into all the same.
 NOTIFY_NETWORKS = envnetworks("NOTIFY_NETWORKS")[0]

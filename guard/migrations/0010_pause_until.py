@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('guard', '0009_staff_acts_as'),
+        ("guard", "0009_staff_acts_as"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='agentpause',
-            name='expires_at',
-            field=models.DateTimeField(null=True, verbose_name='until'),
+            model_name="agentpause",
+            name="expires_at",
+            field=models.DateTimeField(null=True, verbose_name="until"),
         ),
     ]

@@ -19,7 +19,8 @@ from risk.alerts.snoozing import snooze, wake
 from risk.alerts.stopping import go_on, stop
 
 __all__ = [
-    "Findings", "SettleResult", "SweepResult", "add_note", "answer", "approve", "ask", "assign", "assign_many", "claim",
-    "claim_many", "claim_next", "dispose", "dispose_many", "escalate", "give_back", "go_on", "hand_over", "live_hits_of",
-    "release", "reopen", "settle_advisor", "settle_customer", "settle_customers", "snooze", "stop", "sweep", "wake", "withdraw",
+    "Findings", "SettleResult", "SweepResult", "add_note", "answer", "approve", "ask", "assign", "assign_many",
+    "claim", "claim_many", "claim_next", "dispose", "dispose_many", "escalate", "give_back", "go_on", "hand_over",
+    "live_hits_of", "release", "reopen", "settle_advisor", "settle_customer", "settle_customers", "snooze", "stop",
+    "sweep", "wake", "withdraw",
 ]  # fmt: skip
