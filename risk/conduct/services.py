@@ -185,6 +185,7 @@ def scan_conduct(
             with traced() as trace_id:
                 # After the claim: whoever changes it later marks the advisors, and so they are judged again.
                 hits = _judge(claim, _ruling(claim.tenant), trace_id)
+            marked_again = _release(claim)
         except (DatabaseError, DomainError):
             logger.exception("the scan of one advisor failed in the database")
             report.failed.append(claim.advisor_id)
@@ -192,7 +193,7 @@ def scan_conduct(
             logger.exception("the scan of one advisor failed")
             report.failed.append(claim.advisor_id)
         else:
-            if _release(claim):
+            if marked_again:
                 passed.discard((claim.tenant, claim.advisor_id))
             quality = sum(1 for hit in hits if hit.rule_id == DATA_QUALITY)
             report.advisors += 1
