@@ -42,8 +42,8 @@ Parser = Callable[[str], Any]
 _INSTANT = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d+))?([Zz]|[+-]\d{2}:\d{2})?\Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\Z", re.ASCII)
-_CURRENCY = re.compile(r"[A-Z]{3}\Z")
-_EARLIEST, _LATEST = ALWAYS, datetime(9999, 1, 1, tzinfo=UTC)
+CURRENCY = re.compile(r"[A-Z]{3}\Z")
+EARLIEST, LATEST = ALWAYS, datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def _fail(text: str, rule: str) -> ValueError:
@@ -134,7 +134,7 @@ def rate(text: str) -> Decimal:
 
 def currency(text: str) -> str:
     value = text.strip()
-    if not _CURRENCY.match(value):
+    if not CURRENCY.match(value):
         raise _fail(text, "is not a currency code such as CNY")
     return value
 
@@ -167,7 +167,7 @@ def instant(text: str) -> datetime:
         parsed = datetime.fromisoformat(f"{day_part}T{clock}.{(fraction or '0')[:6]:0<6}{zone}").astimezone(UTC)
     except (ValueError, OverflowError):
         raise _fail(text, "is not a time of the calendar") from None
-    if not _EARLIEST < parsed < _LATEST:
+    if not EARLIEST < parsed < LATEST:
         raise _fail(text, "lies outside the years 1000 to 9998")
     return parsed
 

@@ -18,10 +18,28 @@ def mark(*, tenant: str, customer_ids: Iterable[str], priority: int = 0) -> int:
     ids = sorted(set(customer_ids))
     insert_marks(tenant, ids, priority)
     if settings.CORE_IS_EXTERNAL:
+        to_be_looked_at(tenant, ids)
         for start in range(0, len(ids), 500):
             rows = CoreDigest.objects.filter(tenant=tenant, customer_id__in=ids[start : start + 500])
             rows.update(marked=F("marked") + 1)
     return len(ids)
+
+
+def to_be_looked_at(tenant: str, customer_ids: Iterable[str]) -> None:
+    """With an external core: has the rounds look at these customers, also if they are gone before the first.
+
+    Call it before findings of theirs are stored. One query, two and more where somebody is new.
+    """
+    if not settings.CORE_IS_EXTERNAL:
+        return
+    ids = sorted(set(customer_ids))
+    for start in range(0, len(ids), 500):
+        page = ids[start : start + 500]
+        known = set(
+            CoreDigest.objects.filter(tenant=tenant, customer_id__in=page).values_list("customer_id", flat=True)
+        )
+        new = [CoreDigest(tenant=tenant, customer_id=name) for name in page if name not in known]
+        CoreDigest.objects.bulk_create(new, 500, ignore_conflicts=True)  # a round may find them at this moment
 
 
 def insert_marks(tenant: str, customer_ids: Iterable[str], priority: int) -> None:

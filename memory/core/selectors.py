@@ -192,7 +192,7 @@ def _corrected(tenant: str, names: Collection[str]) -> set[str]:
     up each trade costs as much as reading four. Beyond that, and in a core of the firm's own, which need not have the
     index, they are looked up by the index of the trades.
     """
-    if not names:
+    if not any(names):
         return set()
     rows = CoreTrade.objects.filter(tenant=tenant).exclude(version=1).order_by().values_list("trade_id", flat=True)
     if not settings.CORE_IS_EXTERNAL:
@@ -215,7 +215,7 @@ def versions_elsewhere(tenant: str, trades: Iterable[TradeFact], ids: Collection
 
 def in_short_lists(names: Collection[str]) -> list[list[str]]:
     """In order, at most DIVES in each as long as PARTS are enough."""
-    ordered = sorted(names)
+    ordered = sorted(filter(None, names))  # a core of the firm's own may hold NULL where a name should be
     size = max(DIVES, -(-len(ordered) // PARTS))
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
@@ -257,7 +257,9 @@ def assembled(
             assessments=tuple(assessments_by.get(customer_id, ())),
             positions=tuple(own_positions),
             trades=tuple(own_trades),
-            products=tuple(row for product_id in sorted(named) for row in products_by.get(product_id, ())),
+            products=tuple(
+                row for product_id in sorted(filter(None, named)) for row in products_by.get(product_id, ())
+            ),
         )
     return found
 
@@ -273,11 +275,11 @@ def known_customer_ids(*, tenant: str) -> list[str]:
     """Every customer id that a customer row or a trade names, by bytes."""
     ids = set(CoreCustomer.objects.filter(tenant=tenant).values_list("customer_id", flat=True).distinct())
     ids.update(CoreTrade.objects.filter(tenant=tenant).values_list("customer_id", flat=True).distinct())
-    return sorted(ids)
+    return sorted(filter(None, ids))
 
 
 def known_tenants() -> list[str]:
     """Every tenant that has customers or trades."""
     found = set(CoreCustomer.objects.values_list("tenant", flat=True).distinct())
     found.update(CoreTrade.objects.values_list("tenant", flat=True).distinct())
-    return sorted(found)
+    return sorted(filter(None, found))

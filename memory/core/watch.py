@@ -207,7 +207,7 @@ def _discover(row: CoreRound) -> _Work:
         following = digests.next_tenant(row.step, tenant)
         moved = _next_step(row) if following is None else {"tenant": following, "after": ""}
     good = {name for name in ids if ID_PATTERN.match(name)} if ID_PATTERN.match(tenant) else set()
-    # Rows are only ever added by who holds the round.
+    # Rows are added by who holds the round, and by whoever marks or judges a customer (marking.py).
     known = CoreDigest.objects.filter(tenant=tenant, customer_id__in=good).values_list("customer_id", flat=True)
     return _Work(moved, {tenant: good - set(known)}, {}, odd=len(ids) - len(good))
 
@@ -262,7 +262,7 @@ def _commit(holder: str, work: _Work, values: dict[str, Any], done: Look) -> Non
                 raise _Lost
             for tenant, names in work.new.items():
                 rows = [CoreDigest(tenant=tenant, customer_id=name) for name in sorted(names)]
-                CoreDigest.objects.bulk_create(rows, 500)
+                CoreDigest.objects.bulk_create(rows, 500, ignore_conflicts=True)
             return _compare(work)
 
     done.marked += retry_conflicts(write)

@@ -362,7 +362,7 @@ def _choices(filters: Filters, officers: Sequence[str]) -> dict[str, list[tuple[
         "level": list(LEVELS.items()),
         "rule": [(rule, f"{rule} {words}") for rule, words in RULES.items() if rule.startswith("RISK-")],
         "subtype": [
-            (code, subtype_words([code])) for code in SUBTYPES if not code.startswith("missing_")
+            (code, subtype_words([code])) for code in SUBTYPES if not code.startswith(("missing_", "unreadable_"))
         ],
         "age": [(name, label) for name, (label, _over, _up_to) in AGES.items()],
         "due": list(DUES.items()),

@@ -35,6 +35,7 @@ SUBTYPES: dict[str, Promise] = {
     "missing_rate": _("exchange rate missing"),
     "missing_currency": _("currency missing"),
     "missing_trade": _("reported trade missing"),
+    "unreadable_value": _("unreadable value"),
 }
 
 RULES: dict[str, Promise] = {
@@ -56,6 +57,7 @@ LACKS: dict[str, Promise] = {
     "missing_price": _("the price"),
     "missing_rate": _("the exchange rate to CNY"),
     "missing_trade": _("the core system's record of it, a day after an advisor had reported it"),
+    "unreadable_value": _("a value of its record that can be read"),
 }
 # What a trade lacks that every other rule has judged.
 LIMITS_LACK: dict[str, Promise] = {

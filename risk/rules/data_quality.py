@@ -3,11 +3,15 @@
 "Missing customer, product, price or rate": one finding a trade, holding all that it lacks. It goes away by itself
 when the fact is mended: the next evaluation judges the trade and no longer finds it. A trade that only limits in
 dollars cannot be held against (no currency, no fx_usd) is a finding too; all other rules judge it.
+A trade with a value that `import_core` would refuse is one as well, and names the columns: only a core of the firm's
+own has such.
 """
 
 from __future__ import annotations
 
-from risk.rules.facts import Facts
+from typing import Any
+
+from risk.rules.facts import Facts, Fault
 from risk.rules.flows import unrated
 from risk.rules.hit import DATA_QUALITY, Hit
 
@@ -29,8 +33,13 @@ def evaluate(facts: Facts) -> list[Hit]:
             advisor_id=fault.fact.advisor_id,
             product_id=fault.fact.product_id,
         )
-        for fault, figures in [
-            *((fault, {}) for fault in facts.faults),
-            *((fault, {"limits_only": True}) for fault in unrated(facts)),
-        ]
+        for fault, figures in [*((fault, _unread(fault)) for fault in facts.faults), *_limits_only(facts)]
     ]
+
+
+def _unread(fault: Fault) -> dict[str, Any]:
+    return {"unreadable": list(fault.unreadable)} if fault.unreadable else {}
+
+
+def _limits_only(facts: Facts) -> list[tuple[Fault, dict[str, Any]]]:
+    return [(fault, {"limits_only": True}) for fault in unrated(facts)]

@@ -6,6 +6,8 @@ says of all rules is decided here, once:
 - The highest version of a trade is its final state, whoever's trade it then is; cancelled and reversed ones are
   skipped, and earlier versions do not exist for the rules.
 - Order is (traded_at, trade_id); ids by bytes (Python's order of code points is UTF-8's order of bytes).
+- A trade with a value that cannot be read (NULL where one is needed, out of range, an unknown word: what `import_core`
+  refuses) is neither judged nor history. Other rows of that kind (customer, product, assessment) are not there.
 - A trade without a customer, product, price (buys, sells, switches) or rate is neither judged nor history.
   The rate that suspends a trade is fx_cny, in which every amount is counted. fx_usd is an optional column that only
   limits in dollars need (see flows.py): its absence must not silence a suitability violation.
@@ -28,12 +30,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from config.base.clock import business_zone
 from memory.core.facts import AssessmentFact, CustomerFact, CustomerRows, PositionFact, ProductFact, TradeFact
 from memory.core.quick import made
+from memory.core.soundness import told_apart
 from risk.rules.hit import FinalTrade, Hit
 from risk.rules.numbers import exact, rate_units, ticks, units
 
 BUY_TYPES = frozenset({"buy", "switch_in"})
 PRICED_TYPES = frozenset({"buy", "sell", "switch_in", "switch_out"})
 EXECUTED = "executed"
+_LEVELS = frozenset(range(1, 6))
 
 
 class _Dated(Protocol):
@@ -117,10 +121,11 @@ class Trade:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A live trade that cannot be judged, or not by limits in dollars, and what it lacks: of missing_customer,
-    _product, _price, _rate, _currency."""
+    _product, _price, _rate, _currency; or unreadable_value, with the columns whose values cannot be read."""
 
     fact: TradeFact
     missing: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
 
 
 class Snapshot:
@@ -171,27 +176,38 @@ class Facts:
 
     def __init__(self, rows: CustomerRows) -> None:
         self.customer_id = rows.customer_id
-        self._customer = _InForce(rows.customers)
+        self._customer = _InForce(row for row in rows.customers if row.valid_from is not None)
         by_product: dict[str, list[ProductFact]] = defaultdict(list)
         for product in rows.products:
-            by_product[product.product_id].append(product)
+            if product.valid_from is not None and product.risk_level in _LEVELS:
+                by_product[product.product_id].append(product)
         self._products = {product_id: _InForce(history) for product_id, history in by_product.items()}
-        self._assessments = sorted(rows.assessments, key=lambda row: row.assessed_at)
+        readable = (row for row in rows.assessments if row.assessed_at is not None and row.c_level in _LEVELS)
+        self._assessments = sorted(readable, key=lambda row: row.assessed_at)
         self._assessed = [row.assessed_at for row in self._assessments]
         self._positions = rows.positions
         self._zone = business_zone()
         # What several rules make of these facts, by name: made once.
         self.made: dict[str, Any] = {}
-        final = {trade.trade_id: trade for trade in rows.trades}
-        if len(final) < len(rows.trades):  # some have several versions
+        trades, unreadable = told_apart(rows.trades)
+        final = {trade.trade_id: trade for trade in trades}
+        if len(final) < len(trades):  # some have several versions
             final = {}
-            for trade in rows.trades:
+            for trade in trades:
                 known = final.get(trade.trade_id)
                 if known is None or trade.version > known.version:
                     final[trade.trade_id] = trade
         self.final_trades = FinalTrades(final)
         live = [trade for trade in final.values() if trade.status == EXECUTED and trade.customer_id == rows.customer_id]
         live.sort(key=attrgetter("traded_at", "trade_id"))
+        refused: tuple[Fault, ...] = ()
+        if unreadable:
+            refused = tuple(
+                Fault(trade, ("unreadable_value",), unreadable[trade.trade_id, trade.version])
+                for trade in live
+                if (trade.trade_id, trade.version) in unreadable
+            )
+            live = [trade for trade in live if (trade.trade_id, trade.version) not in unreadable]
         # Products whose one row was in force at all of these trades: no need to look for it at each.
         self._always = {
             product_id: history[0]
@@ -201,6 +217,7 @@ class Facts:
         self.faults: Sequence[Fault]
         self.trades: Sequence[Trade]
         self.trades, self.faults = self._judged(live)
+        self.faults = (*refused, *self.faults)
 
     def _judged(self, live: Iterable[TradeFact]) -> tuple[Sequence[Trade], Sequence[Fault]]:
         """Trades and faults, each in order."""

@@ -37,6 +37,7 @@ from config.base.trace import traced
 from guard.audit.models import Decision, EventType
 from guard.audit.services import observe
 from memory.core.importer import mark
+from memory.core.marking import to_be_looked_at
 from memory.core.models import CoreChange
 from memory.core.selectors import customers_facts, known_customer_ids, known_tenants
 from risk.alerts.services import Findings, SettleResult, live_hits_of, settle_customers
@@ -304,6 +305,8 @@ def _scan_chunk(
             continue
         of_customer = live.get(customer_id, [])
         findings.append(Findings(customer_id, found.hits, found.final_trades, trace_id, of_customer))
+    # One who vanishes from a core of the firm's own before a round has seen them must not keep what is found here.
+    to_be_looked_at(tenant, [each.customer_id for each in findings if each.hits])
     settled = settle_customers(tenant=tenant, findings=findings, rule_ids=rule_ids, alive=alive, longest=LOCK_SECONDS)
     done: list[str] = []
     for customer_id in ids:

@@ -211,6 +211,34 @@ def test_a_customer_who_is_gone_loses_their_hits_and_then_their_digest(write: Wr
     assert look_at_all().marked == 0
 
 
+@pytest.mark.parametrize("asked", [{"everything": True}, {"customers": ["c1"]}])
+def test_a_customer_who_is_gone_before_anybody_looked_loses_their_hits_too(write: Write, asked: Any) -> None:
+    scan(tenant="default", **asked)
+    assert live()
+    for model in FACT_MODELS:
+        write(f"DELETE FROM {model._meta.db_table}")
+    assert a_round_and_a_scan() == []
+    look_at_all()
+    assert not CoreDigest.objects.exists()
+
+
+def test_values_that_the_importer_refuses_are_findings_and_the_others_are_judged(write: Write) -> None:
+    add(write, "core_trade", trade_id="t2", customer_id="c1", currency="cny")
+    add(write, "core_trade", trade_id="t3", customer_id="c1", amount="-5")
+    add(write, "core_trade", trade_id="t4", customer_id="c1", traded_at="9999-12-31 23:59:59")
+    add(write, "core_customer", customer_id="c2")
+    add(write, "core_assessment", customer_id="c2")
+    add(write, "core_trade", trade_id="t5", customer_id="c2")
+    report = scan(tenant="default", everything=True)
+    assert report.failed == []
+    assert live() == [
+        ("DATA-QUALITY", "t2@1"), ("DATA-QUALITY", "t3@1"), ("DATA-QUALITY", "t4@1"),
+        ("RISK-001", "t1@1"), ("RISK-001", "t5@1"),
+    ]  # fmt: skip
+    write("UPDATE core_trade SET currency = 'CNY' WHERE trade_id = 't2'")
+    assert ("RISK-001", "t2@1") in a_round_and_a_scan()
+
+
 def test_what_a_scan_read_in_passing_is_judged_again(write: Write) -> None:
     """The core has another state for a moment, somebody scans just then, and the digest never shows it."""
     all_seen()
