@@ -71,12 +71,45 @@ def test_whoever_is_known_is_hidden_in_any_shape() -> None:
     assert pii.hidden("客户C00017的", known) == "客户***的"
 
 
+UNSEEN = "\u200b\u2060\u00ad\u200d\u202e\ufeff\u180e\u0301\ufe0f\u3164\x07\ue000\U000e0041\r"
+
+
+@pytest.mark.parametrize("apart", [*UNSEEN, " ", "\t", "\u3000", "·", "- ", UNSEEN, f" {UNSEEN}."])
+def test_nothing_between_its_characters_shows_a_name_an_id_or_a_number(apart: str) -> None:
+    known = {"王建国", "C00017", "José Li"}
+    assert pii.hidden(f"与Jose\u0301{apart}Li，谈过", known) == "与***，谈过"
+    for name in ("王建国", "C00017", "José Li", "ＪoséLi"):
+        for written in (apart.join(name), name[:2] + apart + name[2:]):
+            assert pii.hidden(f"与{written}，谈过", known) == "与***，谈过", (name, apart)
+    assert pii.hidden(f"电话138{apart}12345678。") == "电话***。"
+    assert pii.hidden(f"证件110101{apart}19900307{apart}4514。") == "证件***。"
+
+
+def test_a_name_or_id_is_hidden_in_every_width() -> None:
+    known = {"C00017", "Ann Li", "Ａ９９９９", "\u738b\u6d69"}
+    assert (
+        pii.hidden("Ｃ０００１７、ｃ０００１７, Ａｎｎ　Ｌｉ, a9999, 王\u6d69, AnnLi", known)
+        == "***、***, ***, ***, ***, ***"
+    )
+    assert pii.hidden("Ｃ０００１７５ and C00017\u200b5, XC00017, Ann Lime", known) == (
+        "Ｃ０００１７５ and C00017\u200b5, XC00017, Ann Lime"
+    )
+    assert pii.hidden("㈱王\u6d69㌘ ﬁne", known) == "㈱***㌘ ﬁne"
+    assert pii.hidden("3.5 of C 1, and C1", {"35", "C1"}) == "3.5 of C 1, and ***"
+
+
+def test_what_hides_nobody_stays_as_it_was_written() -> None:
+    for text in ("👩\u200d👩 ½ ﬁ e\u0301 ＡＢ１２", "\ufeff三笔\u200b，共 50 万元", "\u200b" * 40):
+        assert pii.hidden(text, {"C00017", "王建国", "\u200b", " "}) == text
+
+
 def test_a_long_text_takes_no_time() -> None:
     import time
 
     began = time.perf_counter()
-    for text in ("1" * 20_000, "1 - " * 5_000, "a@" * 10_000, "x" * 20_000, "1.1" * 7_000, "+" * 20_000):
-        pii.hidden(text, {"C00017"})
+    for text in ("1" * 20_000, "1 - " * 5_000, "a@" * 10_000, "x" * 20_000, "1.1" * 7_000, "+" * 20_000,
+                 "王\u200b" * 10_000, "王 " * 10_000, "C0" * 10_000, "- " * 10_000, "ﷺ" * 20_000):  # fmt: skip
+        pii.hidden(text, {"C00017", "王建国", "王王王王王王王王"})
     assert time.perf_counter() - began < 2
 
 

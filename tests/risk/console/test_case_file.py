@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import UTC, datetime
+import re
+import sys
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.utils import translation
 
+from config.base.clock import now
+from config.base.pii import hidden
 from guard.audit.models import AuditLog
 from guard.audit.services import RowRefused
 from risk.alerts.casework import AlertAttachment, CaseFile
@@ -77,8 +81,8 @@ def test_it_holds_the_case_and_no_name(language: str) -> None:
     told = ("T-C00017-1", "RISK-001", "浦东支行", "双录在哪里", "C02", "2030-03-0212:00:00", "350,000.00")
     for part in (alert.pk, evidence, file, *told):
         assert part in text, part
-    for hidden in ("王建国", "C00017@", "13812345678"):
-        assert hidden not in text
+    for name in ("王建国", "C00017@", "13812345678"):
+        assert name not in text
     assert "C00017" not in text.replace("T-C00017", "")
 
 
@@ -148,6 +152,37 @@ def test_who_may_act_on_the_case_makes_one_and_nobody_else() -> None:
     assert make_client(make_officer("yan", tenant="east")).post(address).status_code == 404
     assert make_client(make_manager("mo")).get(address).status_code == 302
     assert CaseFile.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "apart", ["\u200b", "\u2060", "\u00ad", "\u202e", "\ufeff\u180e\u200d", "\r\r\r", "\ufe0f", " "]
+)
+def test_what_is_not_drawn_brings_no_name_into_it(apart: str) -> None:
+    make_customer()
+    alert, lin = make_alert(), make_officer()
+    said = f"王{apart}建国（C00{apart}017，Ｃ００{apart}０１７）电话138{apart}12345678，证件110101{apart}199003074514"
+    add_note(
+        alert_id=alert.pk, officer=lin, text=said,
+        files=[SimpleUploadedFile(f"王{apart}建国.pdf", b"%PDF-1.7 x")],
+    )  # fmt: skip
+    ask(
+        alert_id=alert.pk, officer=lin, recipient_kind="advisor", recipient=f"王{apart}建国", question=said,
+        due_at=now() + timedelta(days=2),
+    )  # fmt: skip
+    content, _evidence = render(alert, sight=Sight(lin), by="lin", at=AT)
+    page = make_client(lin).get(f"/admin/risk/riskalert/{alert.pk}/change/").content.decode()
+    for text in (text_of(content), re.sub("<[^>]+>", "", page)):
+        text = "".join(char for char in text if char.isalnum()).replace("TC00017", "")
+        assert "电话" in text
+        for name in ("王建国", "C00017", "Ｃ０００１７", "13812345678", "110101199003074514"):
+            assert name not in text
+
+
+def test_what_the_mask_looks_at_is_without_what_the_paper_leaves_out() -> None:
+    for code in range(sys.maxunicode + 1):
+        char = chr(code)
+        if not shown(char):
+            assert hidden(f"王{char * 3}建国", {"王建国"}) == "***", hex(code)
 
 
 @pytest.mark.slow  # the size it is bounded by has to be there
