@@ -239,6 +239,35 @@ def test_values_that_the_importer_refuses_are_findings_and_the_others_are_judged
     assert ("RISK-001", "t2@1") in a_round_and_a_scan()
 
 
+@pytest.mark.parametrize(
+    ("column", "kind", "finding"),
+    [
+        ("product_id", "varchar(64)", "missing_product"),
+        ("amount", "decimal(48,20)", "unreadable_value"),
+        ("version", "int", "unreadable_value"),
+        ("traded_at", "datetime(6)", "unreadable_value"),
+        ("trade_id", "varchar(64)", "unreadable_value"),
+        ("status", "varchar(16)", "unreadable_value"),
+    ],
+)
+def test_null_where_a_value_is_needed_concerns_its_trade_alone(
+    write: Write, column: str, kind: str, finding: str
+) -> None:
+    try:
+        write(f"ALTER TABLE core_trade MODIFY {column} {kind} NULL")
+    except sqlite3.OperationalError:
+        pytest.skip("SQLite alters no column")
+    add(write, "core_trade", **{"trade_id": "t2", "customer_id": "c1", column: None})
+    add(write, "core_customer", customer_id="c2")
+    add(write, "core_assessment", customer_id="c2")
+    add(write, "core_trade", trade_id="t5", customer_id="c2")
+    assert scan(tenant="default", everything=True).failed == []
+    rows = RiskAlertHit.objects.filter(state=HitState.LIVE)
+    assert [row.subtypes for row in rows.filter(rule_id="DATA-QUALITY")] == [[finding]]
+    judged = rows.exclude(rule_id="DATA-QUALITY")
+    assert sorted(judged.values_list("evidence_key", flat=True)) == ["t1@1", "t5@1"]
+
+
 def test_what_a_scan_read_in_passing_is_judged_again(write: Write) -> None:
     """The core has another state for a moment, somebody scans just then, and the digest never shows it."""
     all_seen()
