@@ -1,5 +1,6 @@
 from django.apps import AppConfig, apps
 from django.conf import settings
+from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models.signals import post_migrate
 
@@ -12,8 +13,10 @@ class ConfigConfig(AppConfig):
     def ready(self) -> None:
         from config import retention_registry
         from config.base.retention import faults
+        from config.words_of_the_database import holds_every_character
         from guard.access.roles import ensure_roles
 
+        checks.register(holds_every_character, checks.Tags.database)  # asked by `migrate`
         retention_registry.load()
         said = faults(settings.RETENTION)
         if said:
