@@ -62,9 +62,10 @@ def _role(user: AbstractBaseUser | AnonymousUser, sight: Sight) -> str:
 def _told(*, tenant: str, head: int, named: Iterable[int], called: str) -> dict[str, tuple[int, str]]:
     """The newest MOST alerts that were told to `called` within a day, or by one of these numbers: their last number and
     when it was written, by alert id. 2 queries, by index."""
-    rows = with_raw(AlertOutbox.objects.filter(tenant=tenant, set_aside_at=None))
+    # One that has no number yet was told to nobody; and below 0 there are none: Django drops such a condition.
+    rows = with_raw(AlertOutbox.objects.filter(tenant=tenant, set_aside_at=None, seq__isnull=False))
     columns = ("seq", "alert_id", "kind", "raw", "created_at")
-    loud = rows.filter(seq__gt=head - LOOK_BACK, kind=AlertOutbox.Kind.ALERT, created_at__gt=now() - DAY)
+    loud = rows.filter(seq__gt=max(head - LOOK_BACK, 0), kind=AlertOutbox.Kind.ALERT, created_at__gt=now() - DAY)
     found = list(loud.order_by("-seq").values_list(*columns)[: 4 * MOST])
     found += rows.filter(seq__in=named).values_list(*columns)
     told: dict[str, tuple[int, str]] = {}

@@ -80,6 +80,20 @@ def test_a_damaged_row_is_passed_over() -> None:
     assert [item["seq"] for item in asked(make_officer())["items"]] == [1]
 
 
+def test_what_has_no_number_yet_is_not_told_on_a_young_feed() -> None:
+    told, waiting = make_alert("C00001"), make_alert("C00002")
+    lin = make_officer()
+    with transaction.atomic():
+        tell_alert(waiting)
+    assert ids(asked(lin)) == []
+    AlertOutbox.objects.all().delete()
+    tell(told)
+    with transaction.atomic():
+        tell_alert(waiting)
+    assert ids(asked(lin)) == [told.pk]
+    assert ids(asked(lin, "?seq=1")) == [told.pk]
+
+
 def test_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent, "MOST", 3)
     tell(*[make_alert(f"C{n:05d}") for n in range(5)])
