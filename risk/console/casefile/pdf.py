@@ -23,6 +23,9 @@ for _name in ("fontTools", "fpdf"):
 
 FONT = "NotoSansSC"
 _BOX = "□"  # in the place of a character that the font has not
+_EM, _PADDING = 7.5 * 25.4 / 72, 0.8  # mm, of tables
+_MOST_LINES = 26  # of a cell on one page, which has room for 66: words that are not broken leave up to half empty
+_NEAR = 40  # characters
 _INK, _QUIET, _LINE, _FILL = (24, 28, 36), (96, 104, 118), (205, 210, 218), (242, 244, 247)
 
 
@@ -106,12 +109,34 @@ def _say(paper: _Paper, text: str, *, size: float, height: float, ink: tuple[int
 def _table(paper: _Paper, heads: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
     paper.set_font(FONT, size=7.5)
     options: dict[str, Any] = {
-        "col_widths": tuple(widths), "text_align": "LEFT", "line_height": 4, "padding": 0.8, "borders_layout":
+        "col_widths": tuple(widths), "text_align": "LEFT", "line_height": 4, "padding": _PADDING, "borders_layout":
         "HORIZONTAL_LINES", "first_row_as_headings": bool(heads), "wrapmode": "WORD",
         "headings_style": FontFace(fill_color=_FILL, emphasis=""),
     }  # fmt: skip
     with paper.table(**options) as table:
-        for row in ([heads] if heads else []) + [list(one) for one in rows]:
-            line = table.row()
-            for value in row:
-                line.cell(shown(str(value)))
+        if heads:
+            table.row([shown(str(value)) for value in heads])
+        room = [width * paper.epw / sum(widths) - 2 * _PADDING for width in widths]
+        for row in rows:
+            cells = [_parts(shown(str(value)), int(at // _EM)) for value, at in zip(row, room, strict=True)]
+            for number in range(max(len(parts) for parts in cells)):
+                table.row([parts[number] if number < len(parts) else "" for parts in cells])
+
+
+def _parts(text: str, in_line: int) -> list[str]:
+    """A cell in pieces that fit on a page each, however its words are broken: a row that is higher than a page cannot
+    be drawn. in_line: of the widest characters."""
+    parts, start, lines, place, blank = [], 0, 1, 0, 0
+    for at, char in enumerate(text):
+        if char.isspace():
+            blank = at
+        if char == "\n":
+            lines, place = lines + 1, 0
+        elif (place := place + 1) > max(in_line, 1):
+            lines, place = lines + 1, 1
+        if lines > _MOST_LINES:
+            # Between words where one ends nearby.
+            cut = blank + 1 if at - blank < _NEAR and blank >= start else at
+            parts.append(text[start:cut])
+            start, lines, place = cut, 1, at - cut + 1
+    return [*parts, text[start:]]

@@ -24,11 +24,11 @@ from guard.audit.services import RowRefused
 from risk.alerts.casework import AlertAttachment, CaseFile
 from risk.alerts.evidence import evidence_hash
 from risk.alerts.models import AlertAction, RiskAlert
-from risk.alerts.requests import ask
+from risk.alerts.requests import answer, ask
 from risk.alerts.services import add_note, claim, dispose
 from risk.console.casefile import making
 from risk.console.casefile.making import render
-from risk.console.casefile.pdf import shown
+from risk.console.casefile.pdf import _parts, shown
 from risk.console.sight import Sight
 from tests.risk.console.make import (
     make_alert,
@@ -179,21 +179,68 @@ def test_what_is_not_drawn_brings_no_name_into_it(apart: str) -> None:
 
 
 def test_what_the_mask_looks_at_is_without_what_the_paper_leaves_out() -> None:
-    for code in range(sys.maxunicode + 1):
-        char = chr(code)
-        if not shown(char):
-            assert hidden(f"王{char * 3}建国", {"王建国"}) == "***", hex(code)
+    dropped = "".join(chr(code) * 3 for code in range(sys.maxunicode + 1) if not shown(chr(code)))
+    assert len(dropped) > 100_000
+    assert hidden(f"王{dropped}建国", {"王建国"}) == "***"
+
+
+LONGEST = (
+    "长" * 4000,
+    "word " * 800,
+    "W" * 4000,
+    "WWWWWWWWWWWWWWWW " * 235,
+    "一\n" * 2000,
+    "\n" * 10 + "长\u3000" * 1990,
+)
+
+
+@pytest.mark.parametrize("longest", LONGEST, ids=["cjk", "words", "one", "wide", "lines", "blanks"])
+def test_the_longest_of_everything_is_drawn_whole(longest: str) -> None:
+    make_customer()
+    alert, lin = make_alert(score=85), make_officer()
+    longest = longest[:3990].rstrip() + "完"
+    make_hit(alert, number=2, evidence_key="E" * 100)
+    claim(alert_id=alert.pk, officer=lin)
+    add_note(alert_id=alert.pk, officer=lin, text=longest, files=[SimpleUploadedFile("长" * 120 + ".txt", b"x")])
+    row = ask(
+        alert_id=alert.pk, officer=lin, recipient_kind="branch", recipient="浦" * 80, question=longest,
+        due_at=now() + timedelta(days=2),
+    )  # fmt: skip
+    answer(alert_id=alert.pk, officer=lin, request_id=row.pk, text=longest)
+    alert.refresh_from_db()
+    dispose(alert_id=alert.pk, officer=lin, to_status="confirmed", code="C02", text=longest, **seen(alert))
+    alert.refresh_from_db()
+    told = make_client(lin).post(f"/admin/risk/riskalert/{alert.pk}/casefile/")
+    assert told.status_code == 200
+    text = text_of(told.content)
+    for char in "长词W一完":
+        if char in longest:
+            assert text.count(char) >= 4 * longest.count(char), "in the note, the question, the answer and the reason"
+
+
+@pytest.mark.parametrize("in_line", [0, 1, 4, 60])
+@pytest.mark.parametrize("longest", ["", "a", *LONGEST])
+def test_a_long_cell_is_cut_and_nothing_of_it_lost(longest: str, in_line: int) -> None:
+    parts = _parts(longest, in_line)
+    assert "".join(parts) == longest
+    assert len(parts) == 1 or all(parts)
 
 
 @pytest.mark.slow  # the size it is bounded by has to be there
 def test_a_large_alert_says_what_is_left_out() -> None:
     make_customer()
     alert, lin = make_alert(), make_officer()
-    for number in range(2, 130):
+    for number in range(2, 402):
         make_hit(alert, number=number)
     AlertAction.objects.bulk_create(
-        AlertAction(alert=alert, action="note", actor=lin, text=f"note {number} " + "长" * 300, alert_version=1)
-        for number in range(260)
+        AlertAction(
+            alert=alert,
+            action="note",
+            actor=lin,
+            text=f"note {number} " + "长" * (300 if number % 20 else 3900),
+            alert_version=1,
+        )
+        for number in range(300)
     )
     content, _evidence = render(alert, sight=Sight(lin), by="lin", at=AT)
     text = "".join(text_of(content).split())
