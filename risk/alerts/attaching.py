@@ -133,7 +133,7 @@ def opened(*, alert_id: str, attachment_id: str, person: User) -> tuple[AlertAtt
 
     Memory: 2 MiB, beyond that a temporary file that has no name. Cost: a query for each CHUNK, and 1 INSERT.
     Errors: FORBIDDEN (one audit row); ALERT_NOT_FOUND, ATTACHMENT_NOT_FOUND; ATTACHMENT_ERASED; ATTACHMENT_DAMAGED
-    where the bytes are not those that were stored: none of them are given.
+    where the bytes are not those that were stored: none of them are given (one audit row).
     """
     tenant = tenant_of(person)
     if not may_open(person):
@@ -165,6 +165,17 @@ def opened(*, alert_id: str, attachment_id: str, person: User) -> tuple[AlertAtt
     if digest.hexdigest() != row.sha256 or size != row.size:
         spool.close()
         logger.error("attachment %s is not what was stored: its SHA-256 differs", row.pk)
+        record(
+            tenant=tenant,
+            event_type=EventType.EVIDENCE_EXPORTED,
+            decision=Decision.REFUSED,
+            actor_type=ActorType.STAFF,
+            actor_id=person.get_username(),
+            object_type="alert_attachment",
+            object_id=row.pk,
+            code="ATTACHMENT_DAMAGED",
+            input_summary={"alert_id": alert_id, "sha256": row.sha256, "found": digest.hexdigest(), "bytes": size},
+        )
         raise DomainError("ATTACHMENT_DAMAGED", "the file is not what was stored; it is not given out")
     record(
         tenant=tenant,

@@ -71,7 +71,7 @@ def dispose_many(
         def work(alert: RiskAlert) -> None:
             why = _unfit(alert, rule)
             if why:
-                raise DomainError("INVALID_REQUEST", why, alert_id=alert.pk)
+                raise DomainError("INVALID_REQUEST", why, field="score", alert_id=alert.pk)
             decide(alert, officer, judgement, one.evidence_hash, at_once=len(picked))
 
         act(tenant, one.alert_id, one.version, work, seen_hash=one.evidence_hash)

@@ -66,7 +66,7 @@ def assign(*, alert_id: str, officer: User, to: User, version: int | None = None
     def work(alert: RiskAlert) -> None:
         expect(alert, {AlertStatus.PENDING, AlertStatus.IN_REVIEW}, "assigned")
         if alert.assignee_id == to.pk and alert.status == AlertStatus.IN_REVIEW:
-            raise DomainError("INVALID_REQUEST", f"{to.get_username()} has this alert already", field="to")
+            raise DomainError("INVALID_REQUEST", f"{to.get_username()} has this alert already", field="assignee")
         move(
             alert, AlertStatus.IN_REVIEW, officer,
             action="assign", decision=Decision.ASSIGNED, text=text, changes={"assignee": to},

@@ -16,6 +16,8 @@ from config.base.errors import DomainError
 _HEAD = 64
 _PIECE = 256 * 1024
 _MOST_MEMBERS = 5_000  # of a zip, before its directory is believed to be an office document's
+_MOST_DIRECTORY = 1024 * 1024  # bytes: 200 for each of them
+_END_NUMBER, _END_SIZE = 4, 5  # where zipfile has them
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def _office(file: IO[bytes]) -> Kind | None:
     """By the members that such a document must have. One with macros is none."""
     file.seek(0)
     try:
+        # What the library believes of the end of the file. Its directory is read into memory, entry by entry: one that
+        # is too large is not begun. The number may lie, the size may not.
+        end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+        if not end or end[_END_NUMBER] > _MOST_MEMBERS or end[_END_SIZE] > _MOST_DIRECTORY:
+            return None
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, OSError, NotImplementedError):

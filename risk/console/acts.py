@@ -28,6 +28,8 @@ from risk.alerts.acting import REVIEW
 from risk.alerts.attaching import MOST_ON_ALERT
 from risk.alerts.models import DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
 from risk.console.forms import (
+    NO_OFFICER,
+    NOT_DUE,
     AnswerForm,
     ApprovalForm,
     AskForm,
@@ -105,6 +107,8 @@ def form_of(name: str, alert: RiskAlert, request: HttpRequest) -> Form:
         if too_much(request):
             form.add_error("attached", files_too_large())
         return form
+    if name == "assign":
+        return AssignmentForm(data, tenant=alert.tenant)
     return _FORMS.get(name, VersionForm)(data)
 
 
@@ -112,7 +116,6 @@ _FORMS: dict[str, type[Form]] = {
     "note": NoteForm,
     "reopen": ReopenForm,
     "return": ReturnForm,
-    "assign": AssignmentForm,
     "snooze": SnoozeForm,
     "approve": ApprovalForm,
     "ask": AskForm,
@@ -243,6 +246,8 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
         headline, detail = _("Who proposed a disposition cannot approve it: another officer does."), ""
     elif error.code == "INVALID_REQUEST" and extra.get("field") in _FIELDS:
         headline, detail = str(_FIELDS[extra["field"]]), ""
+    elif error.code == "ALERT_NOT_FOUND":
+        headline, detail = _("No such alert."), ""
     elif error.code == "QUESTION_NOT_FOUND":
         headline, detail = _("There is no such question of this alert."), ""
     elif error.code == "ATTACHMENT_TYPE":
@@ -253,16 +258,26 @@ def conflict_of(error: DomainError) -> dict[str, Any]:
     elif error.code == "ATTACHMENT_TOO_LARGE":
         headline, detail = files_too_large(), ""
     else:
-        headline, detail = _("This was not accepted."), error.detail
+        # The detail is for programs, in one language; the code is in every language's documents.
+        headline, detail = _("This was not accepted."), error.code
     return {"headline": headline, "detail": detail}
 
 
 # What a service refused of a field, where the form could not know.
 _FIELDS = {
     "recipient": gettext_lazy("Nobody of the console has this user name, or the recipient is too long."),
-    "due_at": gettext_lazy("A question is due within 92 days, and not today's past."),
+    "due_at": NOT_DUE,
     "question": gettext_lazy("Too many questions of this alert are open; close one first."),
     "whom": gettext_lazy("This alert names nobody of that kind."),
+    "to": NO_OFFICER,
+    "assignee": gettext_lazy("This officer has the alert already."),
+    "text": gettext_lazy("The text is too short, or too long."),
+    "code": gettext_lazy("This reason code belongs to another outcome."),
+    "to_status": gettext_lazy("Choose an outcome."),
+    "quiet_days": gettext_lazy("This disposition takes no such quiet period."),
+    "until": gettext_lazy("It is put aside for at most 72 hours, and never past its due."),
+    "score": gettext_lazy("Only alerts with a score under 60 that take no second officer are disposed of together."),
+    "rule": gettext_lazy("Only alerts of one rule are disposed of together."),
     "files": gettext_lazy("At most 5 files go with one note, and none of them empty."),
 }
 

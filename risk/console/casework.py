@@ -16,6 +16,7 @@ from django.core.exceptions import PermissionDenied
 from django.forms import Form
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import content_disposition_header
@@ -206,6 +207,8 @@ class CaseworkViews(admin.ModelAdmin):  # type: ignore[type-arg]
                 raise RefusalRecorded from error
             if error.status in (404, 410):
                 raise Http404(_("No such file.")) from error
+            if error.code == "ATTACHMENT_DAMAGED":
+                return render(request, "risk/console/file_damaged.html", {"code": error.code}, status=error.status)
             raise
         alert = RiskAlert.objects.get(tenant=request_tenant(request), pk=row.alert_id)  # type: ignore[attr-defined]
         response = FileResponse(content, content_type=row.media_type)
@@ -225,7 +228,7 @@ class CaseworkViews(admin.ModelAdmin):  # type: ignore[type-arg]
         tenant = request_tenant(request)
         given = request.POST if request.method == "POST" else request.GET
         of = _colleague(tenant, given.get("of", ""))
-        form = HandoverForm(request.POST) if request.method == "POST" else None
+        form = HandoverForm(request.POST, tenant=tenant) if request.method == "POST" else None
         status = 200
         if of is not None and form is not None:
             if form.is_valid() and form.cleaned_data["to"].pk != of.pk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 from django import forms
@@ -9,14 +10,20 @@ from django.contrib.auth.models import User
 from django.core.validators import MinLengthValidator
 from django.utils.translation import gettext_lazy as _
 
+from config.base.clock import business_date, now
 from config.base.seen import seen_length
+from guard.access.roles import may, tenant_of
 from guard.access.unmasking import MAX_REASON, MIN_REASON
-from risk.alerts.acting import SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
+from risk.alerts.acting import DISPOSE, SERIOUS_SCORE, TEXT_MAX, TEXT_MIN, TEXT_MIN_SERIOUS, TRANSITIONS
 from risk.alerts.casework import RecipientKind
 from risk.alerts.judging import QUIET_DAYS
 from risk.alerts.models import CODE_LETTER, DISPOSED, AlertStatus, AlertType, DispositionCode, RiskAlert
-from risk.alerts.requests import RECIPIENT_MAX
+from risk.alerts.requests import LONGEST, RECIPIENT_MAX
 from risk.alerts.stopping import ACTORS, AGENTS, REASON_MAX
+
+# Said of a field by its form, and by its service where the form could not know.
+NOT_DUE = _("A question is due within 92 days, and not today's past.")
+NO_OFFICER = _("Choose an officer.")
 
 
 def required_length(*, status: str, score: int) -> int:
@@ -45,11 +52,6 @@ class FilesField(forms.FileField):
         return [super(FilesField, self).clean(one, initial) for one in sent]
 
 
-class NoteForm(forms.Form):
-    text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the note first.")})
-    attached = FilesField(required=False, allow_empty_file=True)
-
-
 class SeenLengthValidator(MinLengthValidator):
     """At least so many characters that a reader sees."""
 
@@ -57,20 +59,32 @@ class SeenLengthValidator(MinLengthValidator):
         return seen_length(x)
 
 
+class SeenTextField(forms.CharField):
+    """A text of least to most characters; the least are counted as a reader sees them, so blanks and signs without
+    width alone are none."""
+
+    def __init__(self, *, least: int = 1, most: int, required: bool = True, missing: Any = None) -> None:
+        super().__init__(
+            max_length=most, strip=True, required=required, error_messages={"required": missing} if missing else None
+        )
+        self.validators.append(SeenLengthValidator(least))
+
+    def to_python(self, value: Any) -> str:
+        text = str(super().to_python(value) or "")
+        return text if seen_length(text) else ""
+
+
+class NoteForm(forms.Form):
+    text = SeenTextField(most=TEXT_MAX, missing=_("Write the note first."))
+    attached = FilesField(required=False, allow_empty_file=True)
+
+
 class UnmaskForm(forms.Form):
-    reason = forms.CharField(
-        min_length=MIN_REASON,
-        max_length=MAX_REASON,
-        strip=True,
-        validators=[SeenLengthValidator(MIN_REASON)],
-        error_messages={"required": _("Say why.")},
-    )
+    reason = SeenTextField(least=MIN_REASON, most=MAX_REASON, missing=_("Say why."))
 
 
 class ReopenForm(VersionForm):
-    text = forms.CharField(
-        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
-    )
+    text = SeenTextField(least=TEXT_MIN, most=TEXT_MAX, missing=_("Say why."))
 
 
 class ReturnForm(ReopenForm):
@@ -81,31 +95,29 @@ class AskForm(forms.Form):
     """A question to somebody. due: the business day at whose end it is due."""
 
     recipient_kind = forms.ChoiceField(choices=RecipientKind.choices)
-    recipient = forms.CharField(
-        max_length=RECIPIENT_MAX, strip=True, error_messages={"required": _("Say who is asked.")}
-    )
+    recipient = SeenTextField(most=RECIPIENT_MAX, missing=_("Say who is asked."))
     due = forms.DateField(error_messages={"required": _("Choose a day."), "invalid": _("Choose a day.")})
-    text = forms.CharField(
-        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the question.")}
-    )
+    text = SeenTextField(least=TEXT_MIN, most=TEXT_MAX, missing=_("Write the question."))
+
+    def clean_due(self) -> date:
+        due: date = self.cleaned_data["due"]
+        if not timedelta(0) <= due - business_date(now()) < LONGEST:
+            raise forms.ValidationError(NOT_DUE)
+        return due
 
 
 class AnswerForm(forms.Form):
     request_id = forms.CharField(max_length=64, widget=forms.HiddenInput)
-    text = forms.CharField(max_length=TEXT_MAX, strip=True, error_messages={"required": _("Write the answer.")})
+    text = SeenTextField(most=TEXT_MAX, missing=_("Write the answer."))
 
 
 class WithdrawForm(AnswerForm):
-    text = forms.CharField(
-        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
-    )
+    text = SeenTextField(least=TEXT_MIN, most=TEXT_MAX, missing=_("Say why."))
 
 
 class GoOnForm(forms.Form):
     whom = forms.ChoiceField(choices=[(one, one) for one in (*ACTORS, *AGENTS)])
-    text = forms.CharField(
-        min_length=TEXT_MIN, max_length=REASON_MAX, strip=True, error_messages={"required": _("Say why.")}
-    )
+    text = SeenTextField(least=TEXT_MIN, most=REASON_MAX, missing=_("Say why."))
 
 
 class StopForm(GoOnForm):
@@ -126,21 +138,31 @@ class SeenForm(VersionForm):
 
 
 class ApprovalForm(SeenForm):
-    text = forms.CharField(max_length=TEXT_MAX, strip=True, required=False)
+    text = SeenTextField(most=TEXT_MAX, required=False)
 
 
 class AssigneeForm(forms.Form):
+    """tenant: whose officers may be named. Whoever else there is, is told as somebody that there is not."""
+
     to = forms.ModelChoiceField(
         User.objects.filter(is_active=True),
         to_field_name="username",
-        error_messages={"required": _("Choose an officer."), "invalid_choice": _("Choose an officer.")},
+        error_messages={"required": NO_OFFICER, "invalid_choice": NO_OFFICER},
     )
+
+    def __init__(self, *args: Any, tenant: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tenant = tenant
+
+    def clean_to(self) -> User:
+        to: User = self.cleaned_data["to"]
+        if tenant_of(to) != self._tenant or not may(to, DISPOSE):
+            raise forms.ValidationError(NO_OFFICER)
+        return to
 
 
 class HandoverForm(AssigneeForm):
-    text = forms.CharField(
-        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
-    )
+    text = SeenTextField(least=TEXT_MIN, most=TEXT_MAX, missing=_("Say why."))
 
 
 class AssignmentForm(AssigneeForm, VersionForm):
@@ -149,9 +171,7 @@ class AssignmentForm(AssigneeForm, VersionForm):
 
 class SnoozeForm(VersionForm):
     hours = forms.TypedChoiceField(choices=[(hours, hours) for hours in (1, 4, 24, 48, 72)], coerce=int)
-    text = forms.CharField(
-        min_length=TEXT_MIN, max_length=TEXT_MAX, strip=True, error_messages={"required": _("Say why.")}
-    )
+    text = SeenTextField(least=TEXT_MIN, most=TEXT_MAX, missing=_("Say why."))
 
 
 class DispositionForm(SeenForm):
@@ -160,7 +180,7 @@ class DispositionForm(SeenForm):
         error_messages={"required": _("Choose an outcome.")},
     )
     code = forms.ChoiceField(choices=DispositionCode.choices, error_messages={"required": _("Choose a reason code.")})
-    text = forms.CharField(max_length=TEXT_MAX, strip=True, required=False)
+    text = SeenTextField(most=TEXT_MAX, required=False)
     quiet_days = forms.TypedChoiceField(choices=[(days, days) for days in QUIET_DAYS], coerce=int, required=False)
 
     def __init__(self, *args: Any, alert: RiskAlert, **kwargs: Any) -> None:
@@ -177,11 +197,11 @@ class DispositionForm(SeenForm):
         text = cleaned.get("text", "")
         if status and "text" in cleaned:
             required = required_length(status=status, score=self.alert.score)
-            if len(text) < required:
+            if (given := seen_length(text)) < required:
                 self.add_error(
                     "text",
                     _("Explain it in at least %(required)d characters; these are %(given)d.")
-                    % {"required": required, "given": len(text)},
+                    % {"required": required, "given": given},
                 )
         return cleaned
 

@@ -215,7 +215,7 @@ class QueueViews(admin.ModelAdmin):  # type: ignore[type-arg]
             done = services.claim_many(officer=officer, picked=picked)
             tell(request, done, ngettext("%(n)d alert is yours.", "%(n)d alerts are yours.", _done(done)))
         elif act == "assign":
-            form = AssigneeForm(request.POST)
+            form = AssigneeForm(request.POST, tenant=request_tenant(request))
             if not form.is_valid():
                 messages.error(request, _("Choose an officer."))
                 return _back(request)
@@ -424,9 +424,8 @@ def tell(request: HttpRequest, outcomes: Sequence[Outcome], sentence: str) -> No
 
 def _refused(error: DomainError) -> str:
     sentences = {
-        "rule": _("Only alerts of one rule are disposed of together."),
-        "score": _("Only alerts with a score under 60 that take no second officer are disposed of together."),
         "name": _("A name has 1 to 40 characters; a person keeps at most %(most)d views.") % {"most": saved.MOST},
         "pick": _("Choose 1 to %(most)d different alerts.") % {"most": MOST},
     }
-    return str(sentences.get(error.extra.get("field", ""), conflict_of(error)["headline"] + " " + error.detail))
+    said = conflict_of(error)
+    return str(sentences.get(error.extra.get("field", ""), f"{said['headline']} {said['detail']}".strip()))

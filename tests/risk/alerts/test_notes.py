@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import struct
 import threading
 import zipfile
 from typing import Any
@@ -108,6 +109,26 @@ def test_what_is_no_paper_picture_table_or_recording_is_refused_under_any_name(d
     assert not AlertAction.objects.exists()
 
 
+def make_bomb(members: int, *, told: int) -> bytes:
+    """A zip of empty members, whose end says that there are so many."""
+    head, entry = b"PK\x03\x04" + bytes(26), b"PK\x01\x02" + bytes(24) + b"\x01" + bytes(17) + b"a"
+    directory = entry * members
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, told, told, len(directory), len(head), 0)
+    return head + directory + end
+
+
+@pytest.mark.parametrize("told", [1, 65_535])
+def test_a_zip_of_very_many_members_is_refused_unread(told: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_args: Any, **_fields: Any) -> None:
+        raise AssertionError("its directory is read")
+
+    monkeypatch.setattr(zipfile, "ZipFile", read)
+    alert, lin = make_alert(), make_officer()
+    refused("ATTACHMENT_TYPE", lambda: note(alert, lin, make_file(make_bomb(100_000, told=told), "m.docx")))
+    with pytest.raises(AssertionError, match="is read"):
+        note(alert, lin, make_file(make_bomb(10, told=10), "m.docx"))
+
+
 def test_one_bad_file_and_the_note_is_not_made(settings: Any) -> None:
     alert, lin = make_alert(), make_officer()
     refused("ATTACHMENT_TYPE", lambda: note(alert, lin, make_file(), make_file(b"MZ\x90\x00")))
@@ -128,7 +149,8 @@ def test_a_file_that_was_changed_in_the_database_is_not_given_out(caplog: pytest
     AttachmentChunk.objects.update(data=PDF[:-1] + b"!")
     refused("ATTACHMENT_DAMAGED", lambda: opened(alert_id=alert.pk, attachment_id=row.pk, person=lin))
     assert row.pk in caplog.text
-    assert not AuditLog.objects.filter(event_type="evidence_exported").exists()
+    told = AuditLog.objects.get(event_type="evidence_exported")
+    assert (told.decision, told.code, told.object_id) == ("refused", "ATTACHMENT_DAMAGED", row.pk)
 
 
 def test_only_who_may_see_customers_in_clear_opens_a_file_of_their_own_tenant() -> None:

@@ -10,9 +10,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from guard.audit.models import AuditLog
-from risk.alerts.casework import AlertAttachment
+from risk.alerts.casework import AlertAttachment, AttachmentChunk
 from risk.alerts.models import AlertAction, RiskAlert
 from tests.risk.console.make import make_alert, make_client, make_customer, make_manager, make_officer
 
@@ -52,6 +53,22 @@ def test_a_file_comes_with_a_note_and_is_saved_with_a_masked_name() -> None:
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert answer["Content-Security-Policy"].startswith("sandbox;")
     assert "no-store" in answer["Cache-Control"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_a_file_that_is_not_what_was_stored_is_told_as_that(language: str) -> None:
+    alert, lin = make_alert(), make_officer()
+    send(make_client(lin), alert, make_file())
+    AttachmentChunk.objects.update(data=PDF[:-1] + b"!")
+    row = AlertAttachment.objects.get()
+    answer = make_client(lin, language=language).get(reverse("admin:risk_riskalert_file", args=[alert.pk, row.pk]))
+    assert answer.status_code == 500
+    page = answer.content.decode()
+    assert "ATTACHMENT_DAMAGED" in page
+    with translation.override(language):
+        assert translation.gettext("The file is not what was stored") in page
+    assert "%PDF" not in page
+    assert AuditLog.objects.filter(code="ATTACHMENT_DAMAGED", actor_id="lin").count() == 1
 
 
 def test_what_is_refused_says_why_and_keeps_the_words() -> None:

@@ -125,7 +125,7 @@ def test_who_is_no_officer_acts_on_nothing_and_it_is_on_record(make: Any) -> Non
 def test_another_tenants_and_faults_are_out_of_reach() -> None:
     far, fault = make_alert(tenant="east"), make_alert("C2", alert_type=AlertType.DATA_QUALITY)
     client = make_client(make_officer())
-    assert said(client.post(BULK, {"act": "claim", "pick": pick(far)}))[0].startswith(f"Alert {far.pk}: This was not")
+    assert said(client.post(BULK, {"act": "claim", "pick": pick(far)})) == [f"Alert {far.pk}: No such alert."]
     assert client.post(BULK, {"act": "claim", "pick": pick(fault)}).status_code == 403
     assert set(RiskAlert.objects.values_list("status", flat=True)) == {"pending"}
 
