@@ -17,7 +17,7 @@ from risk.alerts import services
 from risk.alerts.looking import look
 from risk.alerts.models import AlertType, HitState, RiskAlert, RiskAlertHit
 from risk.console import corefacts, sentences
-from risk.console.words import SUBTYPES
+from risk.console.words import LACKS, SUBTYPES
 from tests.risk.console.make import (
     make_alert,
     make_auditor,
@@ -325,6 +325,6 @@ def test_looking_is_each_persons_own() -> None:
 
 
 def test_every_subtype_of_the_eight_rules_has_a_sentence_of_its_own_and_a_law() -> None:
-    of_rules = {code for code in SUBTYPES if not code.startswith("missing_")}
+    of_rules = set(SUBTYPES) - set(LACKS) - {"missing_currency"}  # faults in the data break no law
     assert of_rules == set(sentences.BASIS)
     assert of_rules == set(sentences._SENTENCES)
