@@ -25,6 +25,9 @@ EXTENSION = "xinghuo.line"  # in the ASGI scope's `extensions`
 MAX_MESSAGE = 65_536  # bytes of a client's message, beyond which the connection is closed with 1009
 BUFFER_BYTES = 65_536  # waiting for one client, beyond which its line is congested
 CHUNK_BYTES = 65_536  # written at once
+# Pings, unasked pongs and pieces of a message, which no consumer sees: so many at once and so many a second.
+FRAMES_AT_ONCE, FRAMES_A_SECOND = 60.0, 10.0
+TOO_MANY_FRAMES = 4429
 ABORT_SECONDS = 5.0  # after a close frame, for a client that does not take even that
 
 
@@ -90,6 +93,42 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         config.ws_per_message_deflate = False
         config.ws_max_size = min(config.ws_max_size, MAX_MESSAGE)
         super().__init__(config, *arguments, **named)
+        self._allowance, self._counted, self._cut = FRAMES_AT_ONCE, 0.0, False
+
+    # --- frames that the consumer never sees: counted, and answered only while the client takes answers ------------
+
+    def handle_ping(self) -> None:
+        answer = b"".join(self.conn.data_to_send())
+        if self._takes() and not self.congested:
+            self.transport.write(answer)
+
+    def handle_pong(self, event: Frame) -> None:
+        if self.pending_ping_payload is not None and bytes(event.data) == self.pending_ping_payload:
+            super().handle_pong(event)
+        else:
+            self._takes()
+
+    def handle_cont(self, event: Frame) -> None:
+        if self._takes():
+            super().handle_cont(event)
+
+    def _takes(self) -> bool:
+        """Whether one more such frame is within the rate; ends the connection with 4429 otherwise."""
+        if self._cut:
+            return False
+        at = self.loop.time()
+        gained = (at - self._counted) * FRAMES_A_SECOND if self._counted else 0.0
+        self._allowance = min(FRAMES_AT_ONCE, self._allowance + gained) - 1
+        self._counted = at
+        if self._allowance >= 0:
+            return True
+        self._cut = self.close_sent = True
+        self.conn.send_close(TOO_MANY_FRAMES, "too many frames")
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.pause_reading()
+        self.transport.close()  # after what is written, if the client takes it
+        self.loop.call_later(ABORT_SECONDS, self.transport.abort)
+        return False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

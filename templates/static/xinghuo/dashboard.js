@@ -6,10 +6,17 @@
   if (!board) return;
   const PAUSE = 4000; // ms between two questions
   const IDLE = 30000;
+  const KEPT = 6000; // ms that the server may keep its figures for: an answer asked for sooner after an event may be older
   const PARTS = ["board-tiles", "board-charts"];
   let last = Date.now();
+  let heard = 0; // when an event last came
   let timer = 0;
   let busy = false;
+
+  function event() {
+    heard = Date.now();
+    soon();
+  }
 
   function soon() {
     if (timer || busy) return;
@@ -28,6 +35,7 @@
       /* the line is down: the header says so, and the next event asks again */
     }
     busy = false;
+    if (last < heard + KEPT) soon();
   }
 
   function place(html) {
@@ -52,7 +60,7 @@
     board.dataset.loaded = String(Number(board.dataset.loaded || 0) + 1);
   }
 
-  for (const name of ["x:alert", "x:update", "x:reset"]) window.addEventListener(name, soon);
+  for (const name of ["x:alert", "x:update", "x:reset"]) window.addEventListener(name, event);
   document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible" && Date.now() - last > PAUSE) soon(); });
   setInterval(() => { if (Date.now() - last >= IDLE) soon(); }, IDLE);
 })();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 
@@ -37,6 +38,42 @@ def test_too_many_messages_close_the_socket_with_a_code(port) -> None:
         assert officer.close_code() == 4429
         tell(1)
         assert other.seqs(1) == [2], "the same person's other socket is another"
+
+
+# Masked, as clients send them: a ping of 125 bytes, a piece of a message without an end, a pong that nobody asked for.
+PING = b"\x89\xfd\0\0\0\0" + b"x" * 125
+PIECE = b"\x00\x80\0\0\0\0"
+PONG = b"\x8a\x80\0\0\0\0"
+
+
+@pytest.mark.parametrize("frame", [PING, PIECE, PONG], ids=["pings", "pieces", "pongs"])
+def test_a_flood_of_frames_that_are_no_messages_ends_the_connection_and_costs_others_nothing(port, frame) -> None:
+    settle(make_hit())
+    publish()
+    with (
+        Watching(port, log_in(make_person("alice")), small=True) as flood,
+        Watching(port, log_in(make_person("bob"))) as other,
+    ):
+        flood.next(), other.next()
+        gc.collect()
+        before = psutil.Process().memory_info().rss
+        raw = flood.socket.socket
+        if frame is PIECE:
+            raw.sendall(b"\x01\x81\0\0\0\0x")  # the message that it goes on with
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                raw.sendall(frame * 1000)  # 25 MB of pings, and as much of answers that nobody reads
+        assert psutil.Process().memory_info().rss - before < 30_000_000
+        until(lambda: sockets() == 1, seconds=10, what="it is out of the fan-out")
+        tell(1)
+        assert other.seqs(1) == [2]
+
+
+def test_a_client_may_ask_whether_the_server_is_there(port) -> None:
+    with Watching(port, log_in(make_person("alice"))) as officer:
+        officer.next()
+        for _ in range(10):
+            assert officer.socket.ping().wait(5), "answered"
 
 
 def test_a_message_that_is_far_too_large_ends_the_connection(port) -> None:

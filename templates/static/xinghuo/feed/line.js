@@ -6,6 +6,7 @@ const MOST = 30000; // ... up to here, less or more a third, so that not everybo
 const STABLE = 3000; // ms that a connection must hold before the pauses start afresh
 const GAP = 1500; // ms that a missing number may be on its way before it is asked for
 const SIGNED_OUT = 4401;
+const RENEWALS = [400, 1600]; // ms before the login is asked for again, after the server called it over
 const NO_ROLE = 4403;
 const SILENT = 4000; // our own: we closed because nothing came
 // Why the server, or we, ended it: shown with the attempt to come back.
@@ -25,6 +26,7 @@ export class Line {
     this.asked = { after: -1, at: 0 };
     this.state = { name: "connecting" };
     this.over = false;
+    this.renewals = 0;
   }
 
   say(state) {
@@ -92,6 +94,12 @@ export class Line {
     clearTimeout(this.quiet);
     clearTimeout(this.gap);
     if (this.over) return;
+    if (code === SIGNED_OUT && this.renewals < RENEWALS.length) {
+      // A changed password ends the old session and gives this browser a new one: its cookie is tried first.
+      this.say({ name: "connecting" });
+      this.timer = setTimeout(() => this.open(), RENEWALS[this.renewals++]);
+      return;
+    }
     if (code === SIGNED_OUT || code === NO_ROLE) {
       this.over = true;
       return this.say({ name: code === SIGNED_OUT ? "login" : "off", why: code === NO_ROLE ? "role" : "" });
@@ -108,6 +116,7 @@ export class Line {
   receive(frame) {
     this.listen();
     if (frame.type === "hello") {
+      this.renewals = 0;
       this.say({ name: "live" });
       this.asked = { after: -1, at: 0 };
       if (frame.head < this.stream.upto) this.begin(); // the database was put back to an earlier state

@@ -4,6 +4,8 @@
 const KEPT = 60000; // ms after which a change is somebody else's
 const MOST = 120;
 const ACT = /\/riskalert\/([^/]+)\/([a-z-]+)\/$/;
+// Acts that raise an alert's version: no other has an echo, and a colleague's next step is not to be taken for one.
+const RAISES = new Set(["claim", "release", "dispose", "escalate", "approve", "return", "reopen", "assign", "handover"]);
 const OPENS = 10000; // ms in which an `alert` frame is the echo of a reopening; any other time it is news, whatever one did
 
 export class OwnActs {
@@ -24,7 +26,7 @@ export class OwnActs {
     if (picks.length) return this.note(picks.map(([id, version]) => ({ id, version: Number(version) })));
     if (/\/riskalert\/next\/$/.test(path)) return this.note([{ id: "", version: 0 }]);
     const found = path.match(ACT);
-    if (!found) return;
+    if (!found || !RAISES.has(found[2])) return;
     const page = document.getElementById("alert");
     const shown = page && page.dataset.id === found[1] ? page.dataset.version : 0;
     this.note([{ id: found[1], act: found[2], version: Number(fields.get("version") || shown) }]);
