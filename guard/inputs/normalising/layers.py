@@ -11,13 +11,15 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import numpy.typing as npt
 
-from guard.inputs.normalising.view import View, codes_of, folded
+from guard.inputs.normalising.view import View, codes_of, folded, lowered
+from guard.inputs.normalising.views import joined
 
 MAX_DEPTH = 3
 MIN_CODED = 16  # characters of base64 or hex
@@ -47,6 +49,16 @@ class Layer:
     piece_at: npt.NDArray[np.int64] | None = None
     piece_start: npt.NDArray[np.int64] | None = None
     piece_end: npt.NDArray[np.int64] | None = None
+
+    @cached_property
+    def plain(self) -> View:
+        """In small letters: several look at it."""
+        return lowered(self.view)
+
+    @cached_property
+    def together(self) -> View:
+        """In small letters, letters that were spaced out joined."""
+        return joined(self.plain)
 
     def in_original(self, start: int, end: int) -> tuple[int, int]:
         """A stretch of `text` as one of the text that was sent: of a coded piece, the whole of its code."""

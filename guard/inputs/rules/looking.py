@@ -7,7 +7,7 @@ from itertools import islice
 
 from guard.inputs.engine import Expression
 from guard.inputs.findings import INJECTION, Found
-from guard.inputs.normalising import Layer, Layers, View, joined, lowered, mirrored, rotated, unleeted
+from guard.inputs.normalising import Layer, Layers, View, mirrored, rotated, unleeted
 from guard.inputs.rules.book import Book, Rule, book
 
 # Whoever hides an attack in code means it: what is found there weighs more.
@@ -61,9 +61,8 @@ def stretches(view: View, trigger: Expression) -> Iterator[tuple[int, int]]:
 
 def _views(layer: Layer) -> Iterator[tuple[View, bool]]:
     """Each way to see a layer that differs from those before it; and whether strong rules alone look at it."""
-    plain = lowered(layer.view)
+    plain, together = layer.plain, layer.together
     yield plain, False
-    together = joined(plain)
     if together is not plain:
         yield together, False
     for one in ("i", "l"):
