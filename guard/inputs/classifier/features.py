@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-from guard.inputs.normalising import View
-
-SIZES = (1, 2, 3, 4)  # characters of an n-gram
+SIZES = (2, 3, 4, 5)  # characters of an n-gram
 BITS = 17
 BUCKETS = 1 << BITS
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
+_TURN, _KEEP = np.uint64(29), np.uint64(64 - BITS)
 
 
-def buckets(view: View, size: int) -> npt.NDArray[np.uint32]:
-    """The bucket of each n-gram of a size, by where it begins; as many as the view has characters, less size - 1."""
-    codes = view.codes.astype(np.uint64)
-    count = len(codes) - size + 1
-    if count <= 0:
-        return np.zeros(0, dtype=np.uint32)
-    hashed = np.full(count, np.uint64(size), dtype=np.uint64)
-    for offset in range(size):
-        hashed = (hashed ^ codes[offset : offset + count]) * _FACTOR
-    hashed ^= hashed >> np.uint64(29)
-    hashed *= _MIX
-    return (hashed >> np.uint64(64 - BITS)).astype(np.uint32)
+def buckets(codes: npt.NDArray[np.uint32]) -> Iterator[npt.NDArray[np.int64]]:
+    """For each of SIZES the bucket of each n-gram, by where it begins: as many as there are characters, less size - 1.
+
+    The hash of an n-gram is that of its first n - 1 characters carried on by one, so that each size costs one step.
+    """
+    wide = codes.astype(np.uint64)
+    hashed = np.zeros(len(wide), dtype=np.uint64)
+    for offset in range(min(SIZES[-1], len(wide))):
+        hashed = hashed[: len(wide) - offset] ^ wide[offset:]
+        hashed *= _FACTOR
+        hashed ^= hashed >> _TURN
+        if offset + 1 in SIZES:
+            yield ((hashed * _FACTOR) >> _KEEP).astype(np.int64)
