@@ -22,7 +22,7 @@ from memory.profiles import selectors as profile_selectors
 from memory.profiles import services as profile_services
 from memory.sessions import branching, dead_letters, locks, selectors, services, treeview
 from memory.sessions.models import MessageDeadLetter
-from risk.alerts import officers, reviewing, snoozing
+from risk.alerts import notes, officers, requests, reviewing, snoozing, stopping
 from tests.memory.sessions.helpers import make_message, make_session
 from tests.risk.console.make import make_alert, make_auditor, make_manager, make_operator
 
@@ -67,18 +67,24 @@ OPENS_ITS_OWN = {services.open_session}
 WORKS_THROUGH_ANOTHER = {locks.hold}  # acquires when it is entered
 
 PUT = {"version": 0, "evidence_hash": "0" * 64, "to_status": "closed", "code": "K01", "text": "long enough to do"}
+ROOMS = (officers, reviewing, snoozing, notes, requests, stopping)
 STAFF_CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     officers.claim: {},
     officers.release: {},
     officers.assign: {"to": User()},
     officers.dispose: PUT,
     officers.reopen: {"version": 0, "text": "long enough to do"},
-    officers.add_note: {"text": "x"},
+    notes.add_note: {"text": "x"},
     reviewing.escalate: PUT,
     reviewing.approve: {"version": 0, "evidence_hash": "0" * 64},
     reviewing.give_back: {"version": 0, "text": "long enough to do"},
     snoozing.snooze: {"version": 0, "until": now(), "text": "long enough to do"},
     snoozing.wake: {"version": 0},
+    requests.ask: {"recipient_kind": "other", "recipient": "desk", "question": "what was said?", "due_at": now()},
+    requests.answer: {"request_id": "q-1", "text": "x"},
+    requests.withdraw: {"request_id": "q-1", "text": "long enough to do"},
+    stopping.stop: {"whom": "customer", "seconds": 60, "text": "long enough to do"},
+    stopping.go_on: {"whom": "customer", "text": "long enough to do"},
 }
 
 
@@ -109,7 +115,7 @@ def test_every_service_with_a_caller_is_in_these_tables() -> None:
     rooms = (services, selectors, branching, treeview, locks, profile_services, profile_selectors)
     found = {function for room in rooms for function in public(room, "caller")}
     assert found == set(SESSION_CALLS) | set(PROFILE_CALLS) | OPENS_ITS_OWN | WORKS_THROUGH_ANOTHER
-    acts = {function for room in (officers, reviewing, snoozing) for function in public(room, "officer")}
+    acts = {function for room in ROOMS for function in public(room, "officer")}
     assert acts == set(STAFF_CALLS)
 
 

@@ -59,6 +59,10 @@ from risk.conduct.campaigns import delete_campaign, save_campaign
 from risk.conduct.demo import tell as tell_of_demo
 from risk.conduct.models import Campaign
 from risk.conduct.services import report_trade_request
+from risk.notify import dispatch as notify_dispatch
+from risk.notify.models import NotifyChannel, NotifyDelivery
+from risk.notify.outcomes import Outcome, Verdict
+from risk.notify.services import send_again
 from risk.rules import versions
 from risk.rules.models import RiskRule
 from tests.guard.admission.helpers import ALICE, make_limit
@@ -458,6 +462,21 @@ def conduct_made_up() -> Act:
     return lambda: tell_of_demo(tenant="default", deeds=[deed])
 
 
+def notification_refused() -> Act:
+    """The far end refused it for good. That it was claimed before is no decision."""
+    channel = NotifyChannel.objects.create(name="desk", kind="webhook", enabled=True)
+    NotifyDelivery.objects.create(channel=channel, kind=NotifyDelivery.Kind.TEST, rank=0, next_at=now())
+    claim = notify_dispatch.claim()
+    assert claim is not None
+    return lambda: notify_dispatch.settle(claim, Outcome(Verdict.NEVER, "REFUSED"))
+
+
+def notification_sent_again() -> Act:
+    channel = NotifyChannel.objects.create(name="desk", kind="webhook", enabled=True)
+    row = NotifyDelivery.objects.create(channel=channel, state="failed")
+    return lambda: send_again(tenant="default", delivery_ids=[row.pk], by="notify_again")
+
+
 def rows_pruned() -> Act:
     AnalyticsQueryText.objects.create(query_id="q-1", tenant="default", text="SELECT 1")
 
@@ -513,6 +532,8 @@ DECISIONS: dict[str, tuple[Callable[..., Act], ...]] = {
     "risk.alerts.attaching:opened": (file_opened,),
     "risk.console.casefile.making:make_case_file": (case_file_made,),
     "risk.console.saved:_record": (view_shared,),
+    "risk.notify.dispatch:_tell": (notification_refused,),
+    "risk.notify.services:send_again": (notification_sent_again,),
 }
 # Counted before the decision, whatever becomes of it; and the keys of pseudonyms, which name nobody.
 _NOT_OF_THE_DECISION = {"login_count", CustomerPseudonym._meta.db_table, "django_session"}
