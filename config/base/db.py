@@ -54,18 +54,18 @@ def retry_conflicts(
     *,
     also: tuple[type[Exception], ...] = (),
     attempts: int = ATTEMPTS,
-    longest: float = LONGEST_SECONDS,
+    longest: float | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> T:
     """Runs `work` (which opens its own transaction) again when it lost to another transaction.
 
     also: exceptions that mean the same to the caller, such as IntegrityError where a unique key decides a race.
-    longest: no new attempt after so many seconds. Whoever serves no request may wait for more than one lock time-out.
+    longest: no new attempt after so many seconds, LONGEST_SECONDS unless said. Whoever serves no request may wait for more than one lock time-out.
     Inside a transaction of the caller's, a lock conflict is raised at once: the database may have rolled back all
     of that transaction, so only its owner can start over.
     Errors: the last conflict, after `attempts` tries or `longest`.
     """
-    began = time.monotonic()
+    began, most = time.monotonic(), LONGEST_SECONDS if longest is None else longest
     losses: tuple[type[Exception], ...] = (OperationalError, *also)
     for attempt in range(attempts):
         try:
@@ -74,7 +74,7 @@ def retry_conflicts(
             lost_race = isinstance(error, also)
             if not lost_race and (not is_lock_conflict(error) or connections[using].in_atomic_block):
                 raise
-            if attempt + 1 == attempts or time.monotonic() - began > longest:
+            if attempt + 1 == attempts or time.monotonic() - began > most:
                 raise
             # Jitter, so that two that collided do not collide again in step.
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - not a secret
