@@ -60,7 +60,8 @@ def retry_conflicts(
     """Runs `work` (which opens its own transaction) again when it lost to another transaction.
 
     also: exceptions that mean the same to the caller, such as IntegrityError where a unique key decides a race.
-    longest: no new attempt after so many seconds, LONGEST_SECONDS unless said. Whoever serves no request may wait for more than one lock time-out.
+    longest: no new attempt after so many seconds, LONGEST_SECONDS unless said. Whoever serves no request may wait for
+    more than one lock time-out.
     Inside a transaction of the caller's, a lock conflict is raised at once: the database may have rolled back all
     of that transaction, so only its owner can start over.
     Errors: the last conflict, after `attempts` tries or `longest`.
