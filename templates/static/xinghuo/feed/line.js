@@ -13,6 +13,12 @@ const SILENT = 4000; // our own: we closed because nothing came
 const REASONS = { 1009: "refused", 1011: "failed", 1012: "restart", 1013: "slow", 4000: "silent", 4409: "many",
   4429: "refused" };
 
+function whyOf(code, reason) {
+  if (code === 1013 && reason === "full") return "full";
+  if (code === 1011 && reason.startsWith("keepalive")) return "slow"; // it heard nothing of us for too long
+  return REASONS[code] || "";
+}
+
 export class Line {
   /**
    * after: where to go on. heartbeat: ms between the server's signs of life.
@@ -109,7 +115,7 @@ export class Line {
     if (held > STABLE) this.attempt = 0;
     this.attempt += 1;
         const pause = Math.min(MOST, FIRST * 2 ** Math.min(this.attempt - 1, 7)) * (0.7 + Math.random() * 0.6);
-    this.say({ name: "reconnecting", at: Date.now() + pause, why: code === 1013 && reason === "full" ? "full" : REASONS[code] || "" });
+    this.say({ name: "reconnecting", at: Date.now() + pause, why: whyOf(code, reason) });
     this.timer = setTimeout(() => this.open(), pause);
   }
 

@@ -5,7 +5,8 @@ const KEPT = 60000; // ms after which a change is somebody else's
 const MOST = 120;
 const ACT = /\/riskalert\/([^/]+)\/([a-z-]+)\/$/;
 // Acts that raise an alert's version: no other has an echo, and a colleague's next step is not to be taken for one.
-const RAISES = new Set(["claim", "release", "dispose", "escalate", "approve", "return", "reopen", "assign", "handover"]);
+const RAISES = new Set(["claim", "release", "dispose", "escalate", "approve", "return", "reopen", "assign", "handover",
+  "snooze", "wake"]);
 const OPENS = 10000; // ms in which an `alert` frame is the echo of a reopening; any other time it is news, whatever one did
 
 export class OwnActs {
