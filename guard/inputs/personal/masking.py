@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from guard.inputs.findings import Found
 
@@ -36,9 +36,10 @@ def redacted(text: str, found: Iterable[Found]) -> str:
     return _replaced(text, found, lambda item: f"[{item.kind}]")
 
 
-def _replaced(text: str, found: Iterable[Found], words: object) -> str:
-    parts, last = [], 0
+def _replaced(text: str, found: Iterable[Found], words: Callable[[Found], str]) -> str:
+    parts: list[str] = []
+    last = 0
     for item in found:
-        parts += [text[last : item.start], words(item)]  # type: ignore[operator]
+        parts += [text[last : item.start], words(item)]
         last = item.end
     return "".join([*parts, text[last:]])

@@ -114,7 +114,7 @@ export class Line {
     if (code === 1012) this.told.restart();
     if (held > STABLE) this.attempt = 0;
     this.attempt += 1;
-        const pause = Math.min(MOST, FIRST * 2 ** Math.min(this.attempt - 1, 7)) * (0.7 + Math.random() * 0.6);
+    const pause = Math.min(MOST, FIRST * 2 ** Math.min(this.attempt - 1, 7)) * (0.7 + Math.random() * 0.6);
     this.say({ name: "reconnecting", at: Date.now() + pause, why: whyOf(code, reason) });
     this.timer = setTimeout(() => this.open(), pause);
   }
